@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from perdure.connections import Connections, pending_rows
 from perdure.errors import Busy, ConfigFault, IndexFault, UsageError
 from perdure.index import keyword, runs, store, visibility
+from perdure.memories import staleness
 from perdure.recall import plan as planning
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.rank import list_texts_to_embed
@@ -146,6 +147,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
                 session_turn_ids=request.already,
                 explain=request.explain,
                 scan_text=scan_text,
+                describe_changes=None if connections.is_used_remotely else staleness.describe_changes,
                 limits=connections.config.live.limits,
             )
             if visibility.get_read_scope(index, principal).other_owners:

@@ -214,6 +214,24 @@ def test_list_answers_as_of_and_as_recorded(editor: Place) -> None:
     assert texts(editor.answer("memories", "list", "--recorded-as-of", "2026-02-15")) == []
 
 
+def test_a_memory_says_that_its_file_has_changed(place: Place) -> None:
+    (place.project / "src").mkdir()
+    file = place.project / "src/port.py"
+    file.write_text("PORT = 1\n")
+    os.utime(file, (1, 1))
+    place.ok("remember", "The port of the tide server is set in src/port.py", "--path", "tide/port")
+    (memory,) = place.answer("memories", "list")["memories"]
+    assert memory["changes"] == "" and "changed since" not in place.ok("memories", "list")
+    later = file.stat().st_ctime + 3600
+    os.utime(file, (later, later))
+    for words in (("list",), ("show", "tide/port"), ("search", "tide", "server")):
+        assert "its file has changed since" in place.ok("memories", *words)
+    assert "its file has changed since" in place.ok("recall", "which file sets the port of the tide server?")
+    place.ok("remember", "The port of the tide server is 9", "--path", "tide/port")
+    past, now = sorted(place.answer("memories", "list", "--all")["memories"], key=lambda row: row["current"])
+    assert past["changes"] == now["changes"] == "", "a memory of the past is out of date anyway"
+
+
 def test_show_prints_every_field(editor: Place) -> None:
     identifier = editor.answer("memories", "list", "--prefix", "user")["memories"][0]["memory_id"]
     for words in (

@@ -7,6 +7,7 @@ that the others count as left, like the turns on an abandoned branch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from perdure.formats.notes import normalize_note_path
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.values import parse_instant, text_or_empty
 from perdure.types import Line, Origin, ParsedLines, Part
+
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 
 
 class _HostLine(msgspec.Struct, gc=False):
@@ -65,7 +68,7 @@ def _read_version(raw: bytes) -> str:
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # noqa: ARG001
-    """Return one turn for each paragraph, and as links the paragraphs of each version in order."""
+    """Return one turn for each paragraph but bare headings, and as links the paragraphs of each version in order."""
     collector = TurnCollector()
     feed_lines(lines, partial(_read_line, collector), collector)
     return collector.to_parsed_lines()
@@ -79,8 +82,8 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
         is_heading = row.text.lstrip().startswith("#")
         above = headings[:-1] if is_heading else headings
         words = "\n".join(filter(None, [" > ".join(above), row.text.strip()]))
-        if not words:
-            collector.skip("blank")
+        if all(not row_text.strip() or _HEADING.match(row_text) for row_text in row.text.splitlines()):
+            collector.skip("heading")  # it stands above the words of each paragraph below it
             return
         draft = TurnDraft("assistant", "agent", [line.span], [Part("text", words)], native_id=identifier or None)
         draft.link = (identifier, None) if identifier else None

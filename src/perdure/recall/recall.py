@@ -34,6 +34,9 @@ N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
 N_SCANNED = 8  # rounds of choosing without cues that read like orders; after that there are fewer cues
 NOTHING_ASKED = "the message asks for nothing"
 TextScan: TypeAlias = "Callable[[str], Sequence[Finding]]"  # findings in a text that nobody allowed
+ChangeNote: TypeAlias = (
+    "Callable[[str, str | None, datetime | None], str]"  # words, project, time -> what changed since
+)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -61,7 +64,7 @@ class Assessment:
     truth: TruthScores
 
 
-def recall(
+def recall(  # noqa: PLR0913 - what a home adds to candidates and plan; all has defaults
     candidates: CandidateSource,
     plan: Plan,
     *,
@@ -70,6 +73,7 @@ def recall(
     session_turn_ids: Collection[str] = (),
     explain: bool = False,
     scan_text: TextScan | None = None,
+    describe_changes: ChangeNote | None = None,
     limits: Mapping[str, LimitsConfig] | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
@@ -81,14 +85,22 @@ def recall(
     without vectors. model: the name of the model that made them, as `judge.THRESHOLDS` knows it.
     session_turn_ids: turns that the session holds, which are not said again. explain: say for every other
     candidate why it is no cue. scan_text: finds text that reads like an order to a model; such a cue is
-    left out, and the next one takes its room. limits: a home's own, below which recall is silent, by model.
+    left out, and the next one takes its room. describe_changes: says what has changed since a memory was
+    stated. limits: a home's own, below which recall is silent, by model.
     """
     if not plan.queries and not plan.windows:
         return Recalled((), plan, silent=NOTHING_ASKED)
     timer = _StepTimer()
     assessment = assess(candidates, plan, vectors=vectors, model=model, limits=limits, tuning=tuning)
     timer.mark("candidates")
-    recalled = compose(candidates, assessment, session_turn_ids=session_turn_ids, scan_text=scan_text, tuning=tuning)
+    recalled = compose(
+        candidates,
+        assessment,
+        session_turn_ids=session_turn_ids,
+        scan_text=scan_text,
+        describe_changes=describe_changes,
+        tuning=tuning,
+    )
     timer.mark("cues")
     if explain:
         recalled = replace(
@@ -151,6 +163,7 @@ def compose(
     *,
     session_turn_ids: Collection[str] = (),
     scan_text: TextScan | None = None,
+    describe_changes: ChangeNote | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
     """Return the cues of an assessment, or silence with its reason."""
@@ -179,7 +192,7 @@ def compose(
         held_back |= suspected_cues
         if not suspected_cues:
             break
-    cues = [_add_note(cue, truth, plan.asked_at) for cue in cues]
+    cues = [_add_note(cue, truth, plan.asked_at, describe_changes) for cue in cues]
     packed_cues, without_room = pack(cues, judge.extract_query_words(plan.question), max_tokens=tuning.max_tokens)
     reason = (
         "the matching text reads like an instruction to a model"
@@ -224,10 +237,16 @@ def _scan_cues(cues: Sequence[Cue], scan_text: TextScan | None) -> tuple[list[Cu
     return safe_cues, suspected_cues
 
 
-def _add_note(cue: Cue, truth: TruthScores, now: datetime) -> Cue:
+def _add_note(cue: Cue, truth: TruthScores, now: datetime, describe_changes: ChangeNote | None) -> Cue:
     """Return a cue with the note that a reader needs beside its words."""
     belief = truth.beliefs.get(cue.turn_id) or truth.ended_by_turn.get(cue.turn_id)
-    return replace(cue, note=describe_belief(belief, now), is_history=belief.has_ended(now)) if belief else cue
+    if belief:
+        cue = replace(cue, note=describe_belief(belief, now), is_history=belief.has_ended(now))
+    is_memory = cue.memory is not None or cue.runtime == "host-memory"
+    if describe_changes is None or not is_memory or cue.is_history or cue.is_shared:
+        return cue
+    changes = describe_changes(cue.text, cue.project, cue.stated_at)
+    return replace(cue, note="; ".join(filter(None, (cue.note, changes))))
 
 
 def add_event_windows(candidates: CandidateSource, plan: Plan) -> Plan:

@@ -16,6 +16,7 @@ from rich.text import Text
 from perdure import text
 from perdure.errors import EditRefused, MemoryMissing, PerdureError, UsageError
 from perdure.identity import find_project
+from perdure.memories.staleness import describe_changes
 from perdure.surfaces.cli.common import Actions, Shell, format_count, format_time, format_time_and_age
 from perdure.types import Memory, Span
 
@@ -102,7 +103,8 @@ def find_memory(home: Home | RemoteHome, name: str, *, retired: bool = False) ->
 def memory_to_json(memory: Memory) -> dict[str, Any]:
     """Convert a memory to JSON values."""
     fields = {name: value for name, value in asdict(memory).items() if name != "order"}
-    return {**fields, "sources": [span._asdict() for span in memory.sources], "current": memory.is_current}
+    derived = {"current": memory.is_current, "changes": _find_changes(memory)}
+    return {**fields, "sources": [span._asdict() for span in memory.sources], **derived}
 
 
 def sources_to_json(home: Home | RemoteHome, sources: Iterable[tuple[Span, str | None]]) -> list[dict[str, Any]]:
@@ -118,17 +120,25 @@ def sources_to_json(home: Home | RemoteHome, sources: Iterable[tuple[Span, str |
     ]
 
 
+def _find_changes(memory: Memory) -> str:
+    """Return what has changed on this machine since a memory was stated; "" if it is somebody else's or of the past."""
+    is_ours = memory.is_current and not memory.shared_by
+    return describe_changes(memory.text, memory.project, memory.stated_at) if is_ours else ""
+
+
 # for people ---------------------------------------------------------------------------------------------------
 
 
 def format_marks(memory: Memory) -> str:
     """List the special states of a memory, in words."""
     is_ended = memory.ended_at is not None and memory.superseded_by is None
+    changes = _find_changes(memory)
     flags = (
         ("pinned", memory.pinned),
         ("retired", memory.retired),
         ("superseded", memory.superseded_by is not None),
         (f"until {memory.ended_at:%Y-%m-%d}" if memory.ended_at else "", is_ended),
+        (changes, bool(changes)),
     )
     return ", ".join(name for name, is_set in flags if is_set)
 
