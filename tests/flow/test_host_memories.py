@@ -126,7 +126,7 @@ def test_the_setting_turns_it_off(opened, memory: Path, user_home: Path) -> None
 
 def test_a_session_start_takes_what_changed(opened, memory: Path, user_home: Path) -> None:
     (user_home / "home").mkdir()
-    (user_home / "home/config.toml").write_text('user = "ada"\n')
+    (user_home / "home/config.toml").write_text('user = "ada"\n[hooks]\nlimit_ms = 10000\n')
     payload = {"hook_event_name": "SessionStart", "session_id": "s", "cwd": str(user_home), "source": "startup"}
     env = {**os.environ, "PERDURE_HOME": str(user_home / "home")}
     line = [sys.executable, "-m", "perdure.capture", "claude-code"]

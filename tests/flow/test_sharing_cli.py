@@ -179,3 +179,48 @@ def test_unknown_ids_and_addresses_give_advice(home: Path) -> None:
     assert "http://127.0.0.1:8787, once `perdure serve` runs" in run(home, "status").stdout
     checks = {one["name"]: one["found"] for one in json.loads(run(home, "doctor", "--json").stdout)["result"]["checks"]}
     assert checks["http"].startswith("http://127.0.0.1:8787") and checks["machines"] == "1 machine registered"
+
+
+# notes of a team ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worktree(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = home.parent / "web"
+    (folder / ".git").mkdir(parents=True)
+    (folder / "src").mkdir()
+    monkeypatch.chdir(folder / "src")
+    return folder
+
+
+def test_a_memory_goes_to_the_team_and_comes_back(home: Path, worktree: Path) -> None:
+    key = "ghp_9Qx2badgerR7tLw4Zk1Vn8Yc3Hs6Jd0Bf5Mg"
+    run(home, "remember", f"The staging server listens on port 7070; its key is {key}", "--path", "staging/port")
+    shared = ("share", "memory", "staging/port", "--to", "repo")
+    assert answer(home, *shared, "--dry-run")["written"] is False and not (worktree / ".perdure").exists()
+    assert len(answer(home, *shared)["lines"]) == 1
+    assert "1 memory stood there already" in run(home, *shared).stdout
+    note = worktree / ".perdure/notes/team.md"
+    assert note.read_text().count("port 7070") == 1 and key not in note.read_text()
+    assert note.read_text().startswith("# Team notes\n\n- The staging server listens on port 7070; its key is [secret:")
+
+    colleague = home.parent / "colleague"
+    run(colleague, "import")
+    told = run(colleague, "recall", "which port does the staging server listen on?").stdout
+    assert "port 7070" in told and f"(from {note})" in told
+    (hit,) = answer(colleague, "search", "staging", "port", "7070")["hits"]
+    assert (hit["runtime"], hit["project"]) == ("host-memory", str(worktree))
+
+
+def test_notes_are_written_only_into_a_repository(home: Path, worktree: Path) -> None:
+    run(home, "remember", "The staging server listens on port 7070", "--path", "staging/port")
+    shared = ("share", "memory", "staging/port", "--to", "repo")
+    for name in ("../x.md", "x.txt", ".x.md", "a/b.md"):
+        assert "no name for a file of notes" in run(home, *shared, "--file", name).stderr
+    elsewhere = home.parent / "elsewhere"
+    elsewhere.mkdir()
+    (worktree / ".perdure").symlink_to(elsewhere)
+    assert "is a link" in run(home, *shared).stderr and not list(elsewhere.iterdir())
+    (worktree / ".perdure").unlink()
+    (worktree / ".git").rmdir()
+    assert "no git repository" in run(home, *shared).stderr and not (worktree / ".perdure").exists()

@@ -29,7 +29,7 @@ _USER_FILES = (  # (client, patterns below its folder)
 )
 _PROJECT_FILES = (
     "CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", "AGENTS.md", "GEMINI.md", ".github/copilot-instructions.md",
-    ".cursor/rules/*.mdc",
+    ".cursor/rules/*.mdc", ".perdure/notes/*.md",
 )  # fmt: skip
 _LOADED_NAMES = {  # client -> files of instructions that it reads by itself
     "claude-code": ("CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md"),
@@ -40,7 +40,9 @@ _LOADED_NAMES = {  # client -> files of instructions that it reads by itself
     "copilot-cli": (".github/copilot-instructions.md", "AGENTS.md"),
 }
 _INSTRUCTION_NAMES = {"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", "copilot-instructions.md"}
-_MEMORY_PATH = re.compile(r"/projects/[^/]+/memory/[^/]+\.md|/\.?codex[^/]*/memories/.+\.md")
+_MEMORY_PATH = re.compile(
+    r"/projects/[^/]+/memory/[^/]+\.md|/\.?codex[^/]*/memories/.+\.md|/\.perdure/notes/[^/]+\.md\Z"
+)
 _RULE_PATH = re.compile(r"/\.cursor/rules/.+\.mdc")
 _N_ANCESTORS = 6  # folders above the current one whose instructions a client reads
 _MAX_BYTES = 1 << 20  # a larger file is no memory
@@ -91,7 +93,7 @@ def find_project_folder(path: Path) -> str | None:
     roots = {root for _, root in transcripts.list_roots(find_user_home(), read_variable)}
     if roots & set(path.parents):
         return None
-    n_below = 2 if path.parent.name == "rules" else 1 if path.parent.name in (".claude", ".github") else 0
+    n_below = 2 if path.parent.name in ("rules", "notes") else 1 if path.parent.name in (".claude", ".github") else 0
     return str(path.parents[n_below])
 
 

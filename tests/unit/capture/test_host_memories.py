@@ -92,6 +92,7 @@ def test_a_file_belongs_to_its_project(user_home: Path):
     find = host_memories.find_project_folder
     assert find(user_home / ".claude/CLAUDE.md") is None
     assert find(user_home / "w/.cursor/rules/a.mdc") == find(user_home / "w/CLAUDE.md") == str(user_home / "w")
+    assert find(user_home / "w/.perdure/notes/team.md") == str(user_home / "w")
     memory = user_home / ".claude/projects/-w/memory/MEMORY.md"
     assert find(memory) == "-w"
     line = {"type": "user", "sessionId": "s", "cwd": "/work/w", "message": {"role": "user", "content": "x"}}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from perdure.memories.team_notes import DEFAULT_NAME, FOLDER, write_notes
 from perdure.sharing.grants import GrantRecord
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_future_moment
 from perdure.surfaces.cli.lazy import LazyGroup
-from perdure.surfaces.cli.memory_common import resolve_project
+from perdure.surfaces.cli.memory_common import complete_memory_ids, find_memory, resolve_project
 from perdure.surfaces.health_checks import count_covered_runs
 from perdure.text import printable
 from perdure.types import GrantScope
@@ -20,6 +22,7 @@ _SHARE_COMMANDS: dict[str, tuple[str, str]] = {
     "tag": ("share", "Share every run that has a tag."),
     "project": ("share", "Share every run of a project."),
     "agent": ("share", "Share every run of an agent."),
+    "memory": ("share", "Write memories into the notes of this repository, for your team."),
     "list": ("share", "List your grants and the grants of others to you."),
     "revoke": ("share", "Revoke one of your grants, from the next request on."),
     "decline": ("share", "Decline a grant that another user gave you."),
@@ -36,6 +39,7 @@ Examples:
   perdure share project ~/src/orchard --with bob --until 30d
   perdure share list
   perdure share revoke g-5b1e…
+  perdure share memory staging-server/port --to repo
 
 Only the owner can read data that is not shared.""",
 )
@@ -112,6 +116,36 @@ project_command = _make_share_command(
 agent_command = _make_share_command(
     "agent", "AGENT", "  perdure share agent gardener --with bob", "Share all runs of an agent."
 )
+
+
+@command(
+    "memory",
+    epilog="""\
+  perdure share memory staging-server/port --to repo
+  perdure share memory mem-20260301-093000-0102 --to repo --file deployment.md --dry-run""",
+)
+@click.argument("identifiers", metavar="ID|PATH...", nargs=-1, required=True, shell_complete=complete_memory_ids)
+@click.option("--to", "target", required=True, type=click.Choice(["repo"]), help="The repository that you are in.")
+@click.option("--file", "name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="The file of notes.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+def memory_command(shell: Shell, identifiers: tuple[str, ...], target: str, name: str, *, dry_run: bool) -> None:
+    """Write memories into .perdure/notes/ of this repository, one line each. Secrets are masked. Whoever checks the
+    repository out and uses Perdure is told them, in every client. Nothing is committed.
+    """
+    with shell.use_home() as home:
+        memories = [find_memory(home, identifier) for identifier in identifiers]
+    path, lines = write_notes(Path.cwd(), memories, name, dry_run=dry_run)
+    if shell.as_json:
+        shell.print_json({"to": target, "file": str(path), "lines": lines, "written": not dry_run})
+        return
+    for line in lines:
+        shell.out.print(line, markup=False)
+    n_known = len(memories) - len(lines)
+    known_text = f" {format_count(n_known, 'memory')} stood there already." if n_known else ""
+    verb = "would be added" if dry_run else "added"
+    shell.out.print(f"{format_count(len(lines), 'line')} {verb} to {path}.{known_text}", markup=False)
+    if lines and not dry_run:
+        shell.suggest([(f"git add {FOLDER}", "then commit it, so that your team can review it")])
 
 
 @command("list", epilog="  perdure share list\n  perdure share list --all --json")
