@@ -181,8 +181,9 @@ class Home(HomeProtocol):
     @cached_property
     def memories(self) -> MemoryRoom:
         """The memories of the principal, and of nobody else."""
-        from perdure.memories.room import MemoryRoom
+        from perdure.memories.room import MemoryRoom, list_repository_facts
 
+        is_owner = self.user == self.config.user  # nobody else learns what lies in the owner's folders
         return MemoryRoom(
             user=self.user,
             agent=self.config.agent,
@@ -192,6 +193,7 @@ class Home(HomeProtocol):
             get_tombstones=lambda: self.connections.tombstones().get(self.user),
             now=utc_now,
             scan_text=lambda text: self.floor.find_injections(text),  # noqa: PLW0108 - the floor loads when it is used
+            list_facts=list_repository_facts if is_owner else lambda _: (),
             connections=self.connections,
             captures=self.captures,
             upkeep=self.upkeep,

@@ -86,6 +86,34 @@ def test_remember_reports_the_outcome(place: Place) -> None:
     assert outcomes == ["new", "again"]
 
 
+def test_words_that_say_little_are_stored_anyway_only(place: Place) -> None:
+    (place.project / "package.json").write_text('{"dependencies": {"react": "^18.2.0"}}')
+    for words, why in (
+        ("ok", "is only an acknowledgement"), ("Postgres", "is too short to say something"),
+        ("Currently running the tests", "tells how far a task is"), ("We use React 18", "repeats what a file"),
+    ):  # fmt: skip
+        exit_code, code, message = place.fails("remember", words)
+        assert (exit_code, code) == (2, "usage-error") and why in message and "`--anyway` stores it" in message
+    assert place.answer("memories", "list")["memories"] == []
+    assert place.answer("remember", "ok", "--anyway")["outcome"] == "new"
+    place.remember("We use React 18", "--everywhere")  # no project, so no manifest
+    assert place.fails("remember", "ok", "--by-agent", "--anyway")[0] == 2
+
+
+def test_stats_count_what_the_gate_decided(editor: Place) -> None:
+    editor.fails("remember", "ok", "--by-agent")
+    editor.remember("I prefer Helix", "--path", "user/preferences/editor")
+    editor.fails("remember", "ok")  # the person was told: nothing was discarded
+    found = editor.answer("memories", "stats")["gate"]
+    assert found["allowed"] == 3 and list(found["discarded"]) == [
+        "short", "acknowledgement", "transient", "derivable", "secret", "instruction", "duplicate",
+    ]  # fmt: skip
+    assert {reason: n for reason, n in found["discarded"].items() if n} == {"acknowledgement": 1, "duplicate": 1}
+    assert "Write gate: 3 allowed; discarded: 1 duplicate, 1 acknowledgement" in editor.ok("memories", "stats")
+    editor.ok("rebuild")
+    assert editor.answer("memories", "stats")["gate"] == found
+
+
 def test_words_from_standard_input_are_stored_unchanged(place: Place) -> None:
     words = "I learnt today that\nMira answers fastest by mail"
     memory = place.answer("remember", "-", stdin=words + "\n")["memory"]

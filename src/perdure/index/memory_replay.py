@@ -128,7 +128,7 @@ def find_touched(events: Iterable[ReplayEvent]) -> tuple[set[str], set[MemoryCha
 def apply_event(state: ReplayState, event: ReplayEvent) -> None:
     """Apply one event; `mark_superseded` then says which memories are current."""
     if event.type == memory_events.EVENT_TYPE:
-        if _claim_mined_range(state, event.data.get("batch")):
+        if claim_mined_range(state, event.data.get("batch")):
             for n, operation in enumerate(event.data["ops"]):
                 _apply_operation(state, operation, event.at, f"{event.order}|{n:04d}")
         return
@@ -139,7 +139,7 @@ def apply_event(state: ReplayState, event: ReplayEvent) -> None:
             state.memories[memory_id] = _count_cue(state.memories[memory_id], event)
 
 
-def _claim_mined_range(state: ReplayState, batch: list[Any] | None) -> bool:
+def claim_mined_range(state: ReplayState, batch: list[Any] | None) -> bool:
     """Claim the range of a mining batch; return False if any of it was mined before."""
     if batch is None:
         return True

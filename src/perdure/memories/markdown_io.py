@@ -296,8 +296,8 @@ def _import_memory_page(
         )
     elif terms.trust != "owner":
         raise UsageError(f"{memory_id} has another text in this home; only an import with --trust owner can edit it")
-    elif reason := memories.find_refusal(MemoryDraft(page_text, how="imported")):
-        raise UsageError(reason)
+    elif refusal := memories.find_refusal(MemoryDraft(page_text, how="imported")):
+        raise UsageError(refusal.why)
     else:
         result.changed.append(memories.edit(memory_id, page_text))
     return []
@@ -440,13 +440,13 @@ def _store_statements(
     memories: Memories, drafts: Sequence[MemoryDraft], changed_paths: Collection[str], file: Path, result: ImportResult
 ) -> None:
     """Keep the new statements of a page. changed_paths: the paths whose statements they replace."""
-    drafts_with_reasons = [(draft, memories.find_refusal(draft)) for draft in drafts]
+    drafts_with_refusals = [(draft, memories.find_refusal(draft)) for draft in drafts]
     result.refusals += [
-        FileRefusal(f"{file}: {text.one_line(draft.text, 60)}", reason)
-        for draft, reason in drafts_with_reasons
-        if reason
+        FileRefusal(f"{file}: {text.one_line(draft.text, 60)}", refusal.why)
+        for draft, refusal in drafts_with_refusals
+        if refusal
     ]
-    drafts = [draft for draft, reason in drafts_with_reasons if not reason]
+    drafts = [draft for draft, refusal in drafts_with_refusals if not refusal]
     keep_results = memories.keep_all(drafts, by="import") if drafts else []
     for keep_result in keep_results:
         if keep_result.is_new:

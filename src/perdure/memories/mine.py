@@ -27,9 +27,10 @@ from perdure.errors import BadAnswer, BudgetSpent, Busy, DamagedRun, ModelFault,
 from perdure.index import memory_rows, session_turns
 from perdure.index.session_turns import MINING_TAG, SourceTurn, UnminedSource
 from perdure.memories import mining_answer, mining_question
-from perdure.memories.mining_answer import MiningInput, MiningTopic, OperationRefusal
+from perdure.memories.gate import EXPLANATIONS
+from perdure.memories.mining_answer import MiningDecision, MiningInput, MiningTopic, OperationRefusal
 from perdure.memories.mining_question import MiningMessage
-from perdure.memories.store import Memories, MemoryDraft
+from perdure.memories.store import Memories
 from perdure.models.chat import Chat, ChatMessage, TokenUsage
 from perdure.text import clip, tokens
 from perdure.types import Memory, Origin, Run, Turn
@@ -298,19 +299,19 @@ class _MiningPass:
         if self._request.dry_run:
             self._count_tokens(messages)
             return
-        drafts: list[MemoryDraft] = []
+        decision = MiningDecision([], [], 0)
         if messages:
             mining_input, question_text = self._build_question(batch, messages)
             answer = self._ask_model(batch, question_text, len(messages))
             if answer is None:
                 return
-            drafts = self._decide(answer, mining_input)
+            decision = self._decide(answer, mining_input)
         if self._reader.is_unchanged(archived_turns):  # else the next pass reads what was not forgotten
             self._store_batch(
                 batch,
                 mining_question.to_mined_range(batch.unmined.source, archived_turns[0].turn, archived_turns[-1].turn),
                 len(messages),
-                drafts,
+                decision,
             )
 
     def _to_messages(self, batch: _PendingBatch, archived_turns: Sequence[_ArchivedTurn]) -> list[MiningMessage]:
@@ -418,20 +419,22 @@ class _MiningPass:
         self.result.fault, self.result.stop_reason = error, str(error)
         self.result.n_left += 1
 
-    def _decide(self, answer: list[dict[str, object]], mining_input: MiningInput) -> list[MemoryDraft]:
+    def _decide(self, answer: list[dict[str, object]], mining_input: MiningInput) -> MiningDecision:
         decision = mining_answer.decide_operations(answer, mining_input)
         self.result.refusals += decision.refusals
         self.result.n_known += decision.n_skipped
         if decision.refusals:
             codes = Counter(refusal.code for refusal in decision.refusals)
             log.append_entry(self._miner.home, "mining", result="refused", operations=dict(codes))
-        return decision.drafts
+        return decision
 
     def _store_batch(
-        self, pending_batch: _PendingBatch, mined_range: MinedRange, n_messages: int, drafts: Sequence[MemoryDraft]
+        self, pending_batch: _PendingBatch, mined_range: MinedRange, n_messages: int, decision: MiningDecision
     ) -> None:
-        """Store a batch: the new memories and the mined range, in one event."""
-        results = self._miner.memories.keep_all(drafts, by="miner", batch=mined_range)
+        """Store a batch: the new memories, what the write gate discarded, and the mined range, in one event."""
+        mined_at = self._miner.now().isoformat()
+        discards = [(refusal.code, mined_at) for refusal in decision.refusals if refusal.code in EXPLANATIONS]
+        results = self._miner.memories.keep_all(decision.drafts, by="miner", batch=mined_range, discards=discards)
         self._failures.clear(pending_batch.name)
         n_new = sum(result.is_new for result in results)
         self.result.n_new += n_new

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, cast
 
-from perdure.access import scan
 from perdure.access.redact import mask
 from perdure.archive import memory_events
 from perdure.errors import UsageError
 from perdure.index.memory_rows import MemoryUse
-from perdure.memories import mining_question
+from perdure.memories import gate, mining_question
+from perdure.memories.gate import GateReason
 from perdure.memories.grammar import claims
 from perdure.memories.grammar.sentences import sentences
 from perdure.memories.mining_question import MiningMessage, find_lowest_trust
@@ -33,21 +33,6 @@ MIN_INJECTED = 20  # times a topic must be shown before a lack of use counts (ro
 RARE_TOPIC_FACTOR = 0.5  # factor for the confidence of a memory whose topic was never used
 
 MiningTopic = tuple[str, str]  # (kind, first part of the path)
-
-_OVERRIDE = lazy_re(  # never meant as something to remember
-    r"(?i)\b(?:ignore|disregard|forget|override|bypass)\b.{0,30}\b(?:previous|prior|above|earlier|preceding|your|all|system)"
-    r"\b.{0,20}\b(?:instructions?|prompts?|rules|guidelines|directives)\b"
-    r"|\b(?:reveal|print|repeat|show)\b.{0,20}\bsystem prompt\b"
-    r"|\bdo not (?:tell|inform|mention (?:this|it) to) the (?:user|owner|human)\b|<\|im_start\|>|\[INST\]"
-)
-_COMMAND = lazy_re(  # allowed from a person only
-    r"(?i)\b(?:you|the (?:assistant|agent|model|ai))\s+(?:must|should|shall|have to|need to|are (?:now|to))\b"
-    r"|\bfrom now on\b|\bnew instructions?\b|\byour (?:new )?(?:task|role|instructions?)\b"
-    r"|^\W*(?:always|never|you must|make sure to|be sure to|remember to)\b"
-    r"|\b(?:always|must|please)\s+(?:run|execute|call|send|post|upload|fetch|download|visit|open|install|include|add)\b"
-    r"|\b(?:curl|wget)\b.{0,80}\|\s*(?:ba|z)?sh\b"
-)
-
 
 _WORD = lazy_re(r"\w+")
 
@@ -143,23 +128,14 @@ def _find_time_fault(op: Mapping[str, Any]) -> OperationRefusal | None:
 
 
 def _find_words_fault(op: Mapping[str, Any], memory_text: str, mining_input: MiningInput) -> OperationRefusal | None:
-    if is_instruction(
+    if gate.is_instruction(
         f"{op['path']} {memory_text}",
         "owner" if _is_said_by_person(op, mining_input) else _rate_trust(op, mining_input),
     ):
-        return OperationRefusal("instruction", "tells a model how to behave")
+        return OperationRefusal(GateReason.INSTRUCTION, "tells a model how to behave")
     if op["kind"] == mining_question.INSIGHT_KIND and len(memory_text.split()) > mining_question.MAX_WORDS:
         return OperationRefusal("insight", f"more than {mining_question.MAX_WORDS} words")
     return None
-
-
-def is_instruction(text: str, trust: Trust) -> bool:
-    """Return True if a text tells a model how to behave and was said by nobody who may do so.
-
-    >>> is_instruction("always run the tests first", "owner"), is_instruction("always run the tests first", "web")
-    (False, True)
-    """
-    return bool(_OVERRIDE.search(text) or scan.scan(text)) or (trust != "owner" and bool(_COMMAND.search(text)))
 
 
 # what is made -----------------------------------------------------------------------------------------------------

@@ -26,12 +26,20 @@ if TYPE_CHECKING:
     from perdure.index.injections import InjectionLog, ShadowBlock
     from perdure.memories.consolidate import ConsolidationResult, Reword, UndoResult
     from perdure.memories.cue_use import UseResult
+    from perdure.memories.gate import RepositoryFact
     from perdure.memories.markdown_io import ExportResult, ImportResult, ImportTerms
     from perdure.memories.mine import MiningRequest, MiningResult
     from perdure.memories.proposals import ConsolidationProposal
     from perdure.memories.stated import StatementsResult
 
 _RELATED = 24  # memories that the miner's choice of the related ones begins with
+
+
+def list_repository_facts(project: str | None) -> Sequence[RepositoryFact]:
+    """Return what the manifests in a project's folder say."""
+    from perdure.memories import repository
+
+    return repository.list_facts(project)
 
 
 @dataclass(kw_only=True)

@@ -26,6 +26,8 @@ from perdure.index import memory_replay, memory_rows, visibility
 from perdure.index.memory_replay import MemoryChain
 from perdure.index.memory_rows import ListRange, MemoryFilter, MemoryOrder
 from perdure.index.store import IndexConnection
+from perdure.memories import gate
+from perdure.memories.gate import GateCounts, GateReason, GateRefusal, RepositoryFact
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Principal, Span, Trust
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 MAX_TEXT_BYTES = 8192  # of one memory: a statement, not a document (row M13)
 _MEMORY_ID_PREFIX = "mem-"
 _COMPARED_LITERALLY = (memory_events.FILE, "edited")  # a file is no single statement; a correction is exact
-_OWNER_WAYS = ("stated", "remembered", "edited")  # values of `how` for an owner's own words
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Memories:
     get_tombstones: Callable[[], Tombstones | None]
     now: Callable[[], datetime]
     scan_text: Callable[[str], Sequence[Finding]]  # findings in a text that its owner has not allowed
+    list_facts: Callable[[str | None], Sequence[RepositoryFact]] = lambda _: ()  # what a project's manifests say
 
     # reading ----------------------------------------------------------------------------------------------
 
@@ -227,8 +229,10 @@ class Memories:
         Raises UsageError for text, a path or a time that cannot be kept, for a memory that was forgotten since,
         and for a draft that `find_refusal` refuses.
         """
-        if reason := self.find_refusal(draft):
-            raise UsageError(f"this text cannot be stored: it {reason}")
+        if refusal := self.find_refusal(draft):
+            self._build_memory(draft)  # an invalid draft is no decision of the gate
+            self.write_event([], by=by, discards=[self._build_discard(draft, refusal.reason)])
+            raise UsageError(f"this text cannot be stored: it {refusal.why}")
         results = self.keep_all([draft], by=by)
         if not results:
             raise UsageError(
@@ -236,36 +240,69 @@ class Memories:
             )
         return results[0]
 
-    def keep_all(self, drafts: Sequence[MemoryDraft], *, by: str, batch: MinedRange | None = None) -> list[KeepResult]:
-        """Store several memories in one event.
+    def keep_all(
+        self,
+        drafts: Sequence[MemoryDraft],
+        *,
+        by: str,
+        batch: MinedRange | None = None,
+        discards: Sequence[tuple[str, str]] = (),
+    ) -> list[KeepResult]:
+        """Store several memories in one event, which counts those that the gate discards.
 
-        Left out are those that were forgotten, that `find_refusal` refuses, or whose id exists already.
+        Left out are those that were forgotten, that `find_refusal` refuses, or whose id exists already. discards:
+        (reason, time of the statement) of what the gate refused before.
         """
         results: list[KeepResult] = []
         ops: list[Op] = []
+        all_discards = list(discards)
         for draft in drafts:
-            keep_result, op = self._decide(draft, [result.memory for result in results])
-            if op is not None:
-                ops.append(op)
-            if keep_result is not None:
-                results.append(keep_result)
-        if ops or batch is not None:
-            self.write_event(ops, by=by, batch=batch)
+            memory = self._build_memory(draft)
+            if self._is_forgotten(memory):
+                continue
+            if refusal := self.find_refusal(draft):
+                all_discards.append(self._build_discard(draft, refusal.reason))
+                continue
+            keep_result, op = self._decide(memory, [result.memory for result in results])
+            ops += [op] if op is not None else []
+            results.append(keep_result)
+        new_discards = all_discards if by != "rules" else self._remove_counted(all_discards)
+        if ops or new_discards or batch is not None:
+            self.write_event(ops, by=by, batch=batch, discards=new_discards)
         return [KeepResult(self.get(result.memory.memory_id), result.is_new) for result in results]
+
+    def count_decisions(self) -> GateCounts:
+        """Count how many memories the gate allowed, and how many it discarded for each reason."""
+        return gate.count_decisions(self.journal.read(type_=memory_events.EVENT_TYPE))
+
+    def _build_discard(self, draft: MemoryDraft, reason: GateReason) -> tuple[str, str]:
+        """Return a reason and the time of the statement: no word, because words can be forgotten."""
+        return reason.value, (draft.stated_at or self.now()).isoformat()
+
+    def _remove_counted(self, discards: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the discards of the rules that no event counts yet: they read a conversation again when it grows."""
+        if not discards:
+            return []
+        counted = {
+            tuple(discard)
+            for event in self.journal.read(type_=memory_events.EVENT_TYPE)
+            for discard in event.data.get("discards", ())
+        }
+        return [discard for discard in dict.fromkeys(discards) if discard not in counted]
 
     def find_duplicate(self, draft: MemoryDraft) -> Memory | None:
         """Return the current memory that says the same as a draft, or None. Raises UsageError for an invalid or
         refused draft.
         """
-        if reason := self.find_refusal(draft):
-            raise UsageError(reason)
+        if refusal := self.find_refusal(draft):
+            raise UsageError(refusal.why)
         return self._find_current_duplicate(self._build_memory(draft), [])
 
     def write_event(
         self, ops: Sequence[Op], *, by: str, batch: MinedRange | None = None, **event_fields: Any
     ) -> JournalEvent:
-        """Write operations as one event and apply it. event_fields: `why`, `undoes`, `proposals` of the event's
-        data.
+        """Write operations as one event and apply it. event_fields: `why`, `undoes`, `proposals`, `discards` of
+        the event's data.
         """
         event = self.journal.append(
             memory_events.EVENT_TYPE,
@@ -275,13 +312,10 @@ class Memories:
         self.follow()
         return event
 
-    def _decide(self, draft: MemoryDraft, pending: Sequence[Memory]) -> tuple[KeepResult | None, Op | None]:
-        """Return the result of keeping a draft and the operation for it. pending: memories that the same event
+    def _decide(self, memory: Memory, pending: Sequence[Memory]) -> tuple[KeepResult, Op | None]:
+        """Return the result of keeping a memory and the operation for it. pending: memories that the same event
         makes.
         """
-        memory = self._build_memory(draft)
-        if self._is_forgotten(memory) or self.find_refusal(draft):
-            return None, None
         if memory_rows.get_memories(self.index(), self.user, [memory.memory_id]):
             return KeepResult(memory, False), None
         duplicate = self._find_current_duplicate(memory, pending)
@@ -322,17 +356,14 @@ class Memories:
             confidence=draft.confidence,
         )
 
-    def find_refusal(self, draft: MemoryDraft) -> str:
-        """Return why a draft is refused; "" if it is not.
-
-        A draft is refused if nobody vouches for it and it reads like an order to a model. The owner's own words
-        are kept; recall leaves them out until the owner allows them.
-        """
-        if draft.trust == "owner" and draft.how in _OWNER_WAYS:
-            return ""
-        findings = self.scan_text(mask(text.printable(draft.text).strip()))[:1]
-        return "".join(
-            f"reads like an instruction to a model ({finding.rule}: {finding.excerpt!r})" for finding in findings
+    def find_refusal(self, draft: MemoryDraft) -> GateRefusal | None:
+        """Return why the write gate refuses a draft; None if it does not."""
+        return gate.find_refusal(
+            draft.text,
+            trust=draft.trust,
+            how=draft.how,
+            scan_text=self.scan_text,
+            list_facts=lambda: self.list_facts(draft.project),
         )
 
     def _make_id(self, now: datetime) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 from perdure import text
 from perdure.capture.events import is_human
 from perdure.errors import ConfigFault, ModelFault
+from perdure.memories.routine import is_routine
 from perdure.models.chat import Chat, ChatMessage
-from perdure.recall.routine import is_routine
 from perdure.recall.times import find_times
 from perdure.regex import lazy_re
 from perdure.types import Filters, Intent, Live, Plan

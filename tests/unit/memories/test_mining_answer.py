@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.memories import mining_answer
-from perdure.memories.mining_answer import MiningInput, decide_operations, is_instruction
+from perdure.memories.gate import is_instruction
+from perdure.memories.mining_answer import MiningInput, decide_operations
 from perdure.memories.mining_question import MiningMessage
 from perdure.types import Memory, Span
 

@@ -68,7 +68,6 @@ def test_belief_at_an_earlier_moment_by_words_and_by_recording(box, memories):
         MemoryDraft("x", trust="everyone"), MemoryDraft("x", path="../up"),
         MemoryDraft("x", stated_at=datetime(2026, 1, 1)),
         MemoryDraft("x", valid_from=START, valid_until=START),
-        MemoryDraft(ORDER, trust="agent", how="mined"),
     ],
 )  # fmt: skip
 def test_unfit_draft_reaches_no_event(memories, draft):

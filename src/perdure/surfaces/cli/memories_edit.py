@@ -16,8 +16,10 @@ from perdure.capture.transcripts import check_session
 from perdure.errors import MemoryMissing, UsageError
 from perdure.home import Home
 from perdure.identity import find_project
+from perdure.memories import gate
 from perdure.memories.grammar import claims
 from perdure.memories.markdown_io import FileRefusal, ImportResult, ImportTerms
+from perdure.memories.repository import list_facts
 from perdure.memories.stated import guess_kind
 from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
@@ -70,6 +72,7 @@ _DATE_FORMS = "a date, an ISO time, or 7d, 4w ago"
 @click.option("--valid-from", help="The fact is true from this time on.")
 @click.option("--valid-until", help="The fact is true until this time.")
 @click.option("--by-agent", is_flag=True, help="Record an agent as the author, not the owner.")
+@click.option("--anyway", is_flag=True, help="Store the words also if they say little, or only how far a task is.")
 @click.option("--session", help="The session of the statement; recall does not repeat it there.")
 def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options: Any) -> None:
     """Store a memory, in the words that you want to read later. If the same statement exists already, it is counted
@@ -85,6 +88,8 @@ def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options:
     kind: MemoryKind = options["kind"] or guess_kind(statement)
     with shell.use_home(create=True) as home:
         project = _choose_project(home, statement, kind, path, options)
+        if not (options["by_agent"] or options["anyway"]):
+            _check_words(statement, project)
         memory = home.remember(
             statement,
             kind=kind,
@@ -94,6 +99,13 @@ def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options:
             **_read_statement_options(options),
         )
         _print_remembered(shell, home, memory)
+
+
+def _check_words(statement: str, project: str | None) -> None:
+    """Raise UsageError for words of a person that the write gate would discard from anybody else."""
+    weakness = gate.find_weakness(statement, lambda: list_facts(project))
+    if weakness:
+        raise UsageError(f"not stored: the text {gate.EXPLANATIONS[weakness]}; `--anyway` stores it")
 
 
 def _choose_project(

@@ -12,6 +12,7 @@ from rich.text import Text
 from perdure import text
 from perdure.home import Home
 from perdure.memories.cue_use import MemoryMonth, count_by_month, count_memories, rank_by_heat, sum_months
+from perdure.memories.gate import GateReason
 from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_scores, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (
@@ -238,16 +239,22 @@ def sources_command(shell: Shell, identifier: str) -> None:
 @command("stats", epilog="  perdure memories stats\n  perdure memories stats --json")
 def stats_command(shell: Shell) -> None:
     """Count the memories and their length per month (UTC), and per 100 messages that people typed in that month. The
-    table shows whether memories become fewer and richer.
+    table shows whether memories become fewer and richer. The last line says what the write gate allowed and discarded.
     """
     with shell.open_home() as home:
         memories = home.memories.list_memories(every=True)
         message_counts = home.runs.messages_by_month()
+        decisions = home.memories.count_decisions()
     months, counts = count_by_month(memories, messages_by_month=message_counts), count_memories(memories)
     sum_of_months = sum_months(months)
     if shell.as_json:
         rows = [_month_to_json(month) for month in months]
-        shell.print_json({"time_zone": "UTC", "months": rows, "total": _month_to_json(sum_of_months), **vars(counts)})
+        gate_counts = {
+            "allowed": decisions.n_allowed,
+            "discarded": {reason: decisions.discarded[reason] for reason in GateReason},
+        }
+        total = _month_to_json(sum_of_months)
+        shell.print_json({"time_zone": "UTC", "months": rows, "total": total, **vars(counts), "gate": gate_counts})
         return
     shell.out.print("month (UTC)  memories     tokens  tokens each  messages  per 100", style="bold")
     for month in (*months, sum_of_months):
@@ -258,6 +265,8 @@ def stats_command(shell: Shell) -> None:
         f"{counts.n_current:,} current, {counts.n_superseded:,} superseded, {counts.n_retired:,} retired; "
         f"{counts.n_pinned:,} pinned"
     )
+    reasons_text = ", ".join(f"{n:,} {reason}" for reason, n in decisions.discarded.most_common() if n)
+    shell.out.print(f"Write gate: {decisions.n_allowed:,} allowed; discarded: {reasons_text or 'none'}")
 
 
 def _month_to_json(month: MemoryMonth) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from perdure.memories.routine import is_routine
 from perdure.recall.plan import plan
-from perdure.recall.routine import is_routine
 
 ROUTINE = [
     "commit", "Commit and push!", "run the tests", "can you run the linter", "please fix the lint errors",

@@ -27,21 +27,38 @@ def is_routine(message: str) -> bool:
     >>> is_routine("looks good, thanks!"), is_routine("which tests?"), is_routine("请运行测试")
     (True, False, True)
     """
+    if is_talk(message):
+        return True
+    if len(message) > MAX_CHARS or _NOT_ROUTINE.search(message):
+        return False
+    words_by_kind = _load_words()
+    verbs = words_by_kind["verbs"]
+    fillers = words_by_kind["fillers"] | words_by_kind["talk"] - verbs
+    telling_words = [word for word in _list_words(message) if word not in fillers]
+    is_order = (
+        bool(telling_words) and "?" not in message and not verbs.isdisjoint((telling_words[0], telling_words[-1]))
+    )
+    return is_order and (verbs | words_by_kind["objects"]).issuperset(telling_words)
+
+
+def is_talk(message: str) -> bool:
+    """Return True if a message is an assent or small talk; in a script without spaces, also an order about what is at
+    hand.
+
+    >>> is_talk("looks good, thanks!"), is_talk("run the tests"), is_talk("好的，谢谢")
+    (True, False, True)
+    """
     if len(message) > MAX_CHARS or _NOT_ROUTINE.search(message):
         return False
     words_by_kind = _load_words()
     if _UNSPACED.search(message):
         return _is_made_of("".join(_WORD.findall(message.lower())), words_by_kind["unspaced"])
-    words = [word.replace("’", "'") for word in _WORD.findall(message.lower())]
-    talk, verbs = words_by_kind["talk"], words_by_kind["verbs"]
-    fillers = words_by_kind["fillers"] | talk - verbs
-    if not talk.isdisjoint(words) and all(word in talk or word in fillers for word in words):
-        return True
-    telling_words = [word for word in words if word not in fillers]
-    is_order = (
-        bool(telling_words) and "?" not in message and not verbs.isdisjoint((telling_words[0], telling_words[-1]))
-    )
-    return is_order and (verbs | words_by_kind["objects"]).issuperset(telling_words)
+    words, talk = set(_list_words(message)), words_by_kind["talk"]
+    return not talk.isdisjoint(words) and words <= talk | words_by_kind["fillers"]
+
+
+def _list_words(message: str) -> list[str]:
+    return [word.replace("’", "'") for word in _WORD.findall(message.lower())]
 
 
 def _is_made_of(text: str, pieces: frozenset[str]) -> bool:
