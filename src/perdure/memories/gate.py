@@ -89,8 +89,9 @@ def find_refusal(
         return GateRefusal(reason, EXPLANATIONS[reason])
     if trust == "owner" and how in _OWNER_WAYS:
         return None
-    clean_text = mask(printable(memory_text).strip())
-    if how in _EXPLICIT_WAYS and clean_text != printable(memory_text).strip():
+    plain_text = printable(memory_text).strip()
+    clean_text = mask(plain_text)
+    if how in _EXPLICIT_WAYS and clean_text != plain_text:
         return GateRefusal(GateReason.SECRET, EXPLANATIONS[GateReason.SECRET])
     for finding in scan_text(clean_text):
         why = f"{EXPLANATIONS[GateReason.INSTRUCTION]} ({finding.rule}: {finding.excerpt!r})"
@@ -135,7 +136,7 @@ _TASK_STATE = lazy_re(  # at the start of a text only
     r"|next(?: steps?| up| task)?\s*(?::|[-–—]\s)|(?:todo|wip|in progress|work in progress)\s*(?::|[-–—]\s)"
     r"|(?:the |all (?:the )?)?(?:\d+ )?tests? (?:(?:is|are)\s+)?(?:now|currently|still)\s+(?:running|pass|fail)"
     r"|ich (?:bin (?:gerade|jetzt) dabei"
-    r"|(?:führe|teste|prüfe|behebe|schreibe|ändere|arbeite)\s.{0,60}?(?:gerade|jetzt)\b)"
+    r"|(?:führe|teste|prüfe|behebe|schreibe|ändere)\s.{0,60}?(?:gerade|jetzt)\b|arbeite (?:gerade|jetzt) an\b)"
     r"|(?:als nächstes|nächster schritt)\s*(?::|[-–—]\s)|gerade dabei\b)"
 )
 

@@ -32,6 +32,8 @@ def is_routine(message: str) -> bool:
     if len(message) > MAX_CHARS or _NOT_ROUTINE.search(message):
         return False
     words_by_kind = _load_words()
+    if _UNSPACED.search(message):
+        return _is_made_of(message, words_by_kind["unspaced orders"] | words_by_kind["unspaced talk"])
     verbs = words_by_kind["verbs"]
     fillers = words_by_kind["fillers"] | words_by_kind["talk"] - verbs
     telling_words = [word for word in _list_words(message) if word not in fillers]
@@ -42,17 +44,16 @@ def is_routine(message: str) -> bool:
 
 
 def is_talk(message: str) -> bool:
-    """Return True if a message is an assent or small talk; in a script without spaces, also an order about what is at
-    hand.
+    """Return True if a message is an assent or small talk.
 
-    >>> is_talk("looks good, thanks!"), is_talk("run the tests"), is_talk("好的，谢谢")
-    (True, False, True)
+    >>> is_talk("looks good, thanks!"), is_talk("run the tests"), is_talk("好的，谢谢"), is_talk("请运行测试")
+    (True, False, True, False)
     """
     if len(message) > MAX_CHARS or _NOT_ROUTINE.search(message):
         return False
     words_by_kind = _load_words()
     if _UNSPACED.search(message):
-        return _is_made_of("".join(_WORD.findall(message.lower())), words_by_kind["unspaced"])
+        return _is_made_of(message, words_by_kind["unspaced talk"])
     words, talk = set(_list_words(message)), words_by_kind["talk"]
     return not talk.isdisjoint(words) and words <= talk | words_by_kind["fillers"]
 
@@ -61,8 +62,9 @@ def _list_words(message: str) -> list[str]:
     return [word.replace("’", "'") for word in _WORD.findall(message.lower())]
 
 
-def _is_made_of(text: str, pieces: frozenset[str]) -> bool:
-    """Return True if a text without spaces can be cut into known pieces."""
+def _is_made_of(message: str, pieces: frozenset[str]) -> bool:
+    """Return True if the letters of a message without spaces can be cut into known pieces."""
+    text = "".join(_WORD.findall(message.lower()))
     longest = max(map(len, pieces))
     reachable = {0}
     for end in range(1, len(text) + 1):

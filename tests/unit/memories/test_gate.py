@@ -29,6 +29,7 @@ STOPPED = {
         "We're now debugging the login page", "The agent is currently working on issue 20", "TODO: rename the module",
         "Let me first read the config", "The tests are still running", "Ich führe die Tests gerade aus",
         "Nächster Schritt: die Datei umbenennen", "I'm in the middle of the migration",
+        "Ich arbeite gerade an der Suche",
     ],
     GateReason.DERIVABLE: [
         "The project uses React 18.2.0", "React version is ^18.2.0", "We use react 18", "Requires Python >=3.11",
@@ -40,12 +41,14 @@ PASSED = {
     GateReason.ACKNOWLEDGEMENT: [
         "OK is the label of the save button", "Thanks go to Mira for the parser",
         "Understood errors are logged as warnings", "I'll keep the keys in the safe", "Danke heißt die App",
+        "我是翻译。", "我写代码",
     ],
     GateReason.TRANSIENT: [
         "The CI is currently running on Jenkins", "We are currently on Python 3.11", "We are still using Postgres 14",
         "Next.js renders the pages", "The next release is on 2026-05-01", "I am running a bakery in Graz",
         "The tests run in eight minutes", "Todo lists live in Linear", "Let me know by mail, not by phone",
         "I'm now a team lead", "Before a deploy we are running the smoke tests",
+        "Ich arbeite jetzt als Lehrerin",
     ],
     GateReason.DERIVABLE: [
         "React stays at 18.2 until the tables work in 19", "We decided to use React 18", "We use React 17",
