@@ -104,14 +104,14 @@ def test_stats_count_what_the_gate_decided(editor: Place) -> None:
     editor.fails("remember", "ok", "--by-agent")
     editor.remember("I prefer Helix", "--path", "user/preferences/editor")
     editor.fails("remember", "ok")  # the person was told: nothing was discarded
-    found = editor.answer("memories", "stats")["gate"]
-    assert found["allowed"] == 3 and list(found["discarded"]) == [
+    decisions = editor.answer("memories", "stats")["gate"]
+    assert decisions["allowed"] == 3 and list(decisions["discarded"]) == [
         "short", "acknowledgement", "transient", "derivable", "secret", "instruction", "duplicate",
     ]  # fmt: skip
-    assert {reason: n for reason, n in found["discarded"].items() if n} == {"acknowledgement": 1, "duplicate": 1}
+    assert {reason: n for reason, n in decisions["discarded"].items() if n} == {"acknowledgement": 1, "duplicate": 1}
     assert "Write gate: 3 allowed; discarded: 1 duplicate, 1 acknowledgement" in editor.ok("memories", "stats")
     editor.ok("rebuild")
-    assert editor.answer("memories", "stats")["gate"] == found
+    assert editor.answer("memories", "stats")["gate"] == decisions
 
 
 def test_words_from_standard_input_are_stored_unchanged(place: Place) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,8 @@ class Memories:
     get_tombstones: Callable[[], Tombstones | None]
     now: Callable[[], datetime]
     scan_text: Callable[[str], Sequence[Finding]]  # findings in a text that its owner has not allowed
-    list_facts: Callable[[str | None], Sequence[RepositoryFact]] = lambda _: ()  # what a project's manifests say
+    list_facts: Callable[[str | None], Sequence[RepositoryFact]]  # what a project's manifests say
+    _counted_discards: set[tuple[str, ...]] | None = field(default=None, init=False, repr=False)
 
     # reading ----------------------------------------------------------------------------------------------
 
@@ -283,12 +284,15 @@ class Memories:
         """Return the discards of the rules that no event counts yet: they read a conversation again when it grows."""
         if not discards:
             return []
-        counted = {
-            tuple(discard)
-            for event in self.journal.read(type_=memory_events.EVENT_TYPE)
-            for discard in event.data.get("discards", ())
-        }
-        return [discard for discard in dict.fromkeys(discards) if discard not in counted]
+        if self._counted_discards is None:  # once: an import keeps the statements of many conversations
+            self._counted_discards = {
+                tuple(discard)
+                for event in self.journal.read(type_=memory_events.EVENT_TYPE)
+                for discard in event.data.get("discards", ())
+            }
+        new_discards = [discard for discard in dict.fromkeys(discards) if discard not in self._counted_discards]
+        self._counted_discards.update(new_discards)
+        return new_discards
 
     def find_duplicate(self, draft: MemoryDraft) -> Memory | None:
         """Return the current memory that says the same as a draft, or None. Raises UsageError for an invalid or

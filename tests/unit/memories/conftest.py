@@ -24,7 +24,7 @@ class MemoryBox(ArchiveFile):
     def open(self, user: str = "ada", agent: str = "default") -> Memories:
         return Memories(
             user, agent, self.get_journal(user), lambda: self.index, lambda: self.follow(user) and None,
-            lambda: self.tombstones, self.clock, scan,
+            lambda: self.tombstones, self.clock, scan, lambda _: (),
         )  # fmt: skip
 
 
