@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,27 @@ if TYPE_CHECKING:
     import apsw as apsw  # noqa: PLC0414 - others import it from here
 else:
     apsw = LazyModule("apsw")
+
+
+SWITCH_S = 10.0  # the longest wait for another process that switches the same file
+_RETRY_S = 0.005
+
+
+def use_wal(db: apsw.Connection) -> None:
+    """Let readers and a writer work at once ("write-ahead log"). Raises apsw.BusyError.
+
+    Of two processes that switch a new file at the same time, SQLite refuses one at once: its busy timeout
+    does not count there.
+    """
+    deadline = time.monotonic() + SWITCH_S
+    while True:
+        try:
+            db.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_S)
 
 
 @contextlib.contextmanager

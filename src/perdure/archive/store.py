@@ -20,7 +20,7 @@ from urllib.parse import quote
 from perdure.archive.manifest import RunRecord
 from perdure.disk import make_folder
 from perdure.errors import Busy, DiskFull, ReadOnlyHome
-from perdure.sqlite import apsw, transaction
+from perdure.sqlite import apsw, transaction, use_wal
 from perdure.types import Run, Source
 
 _SCHEMA = 3
@@ -134,7 +134,7 @@ class Ledger:
             yield
 
     def _prepare(self) -> None:
-        self.db.pragma("journal_mode", "wal")
+        use_wal(self.db)
         self.db.pragma("synchronous", 2)
         if self.db.pragma("user_version") == _SCHEMA:
             self.is_new = not self.get_meta("complete")

@@ -23,7 +23,7 @@ import msgspec
 from perdure.archive.journal import FilePosition, measure_files
 from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
-from perdure.sqlite import apsw, transaction
+from perdure.sqlite import apsw, transaction, use_wal
 
 SCHEMA = 21  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
@@ -176,7 +176,7 @@ class IndexConnection:
         self.db.pragma("mmap_size", MMAP_BYTES)
         self.db.pragma("cache_size", -PAGE_CACHE_KIB)
         if writable:
-            self.db.pragma("journal_mode", "wal")
+            use_wal(self.db)
             self.db.pragma("synchronous", 1)
             self.db.pragma("secure_delete", True)
         if create and self.db.pragma("user_version") == 0:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from perdure.config import CapsConfig, PriceConfig
 from perdure.errors import BudgetSpent, MeterFault
 from perdure.models.chat import TokenUsage
-from perdure.sqlite import apsw, transaction
+from perdure.sqlite import apsw, transaction, use_wal
 
 MILLION = 1_000_000  # tokens: the unit of prices
 
@@ -244,7 +244,7 @@ class Meter:
             db = apsw.Connection(str(self._path))
             self._path.chmod(0o600)
             db.set_busy_timeout(BUSY_MS)
-            db.pragma("journal_mode", "wal")
+            use_wal(db)
             db.pragma("synchronous", 2)  # the record must survive a power cut
             db.execute(_TABLE_SQL)
         except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, apsw.FullError, apsw.IOError, OSError) as error:

@@ -29,7 +29,7 @@ from perdure.models.embedder import (
     quantise,
     restore,
 )
-from perdure.sqlite import apsw, transaction
+from perdure.sqlite import apsw, transaction, use_wal
 
 SCHEMA = 1  # a file with another number is deleted: it is a cache
 BUSY_MS = 10_000
@@ -69,7 +69,7 @@ class VectorCache:
         db = apsw.Connection(str(self._path))
         self._path.chmod(0o600)
         db.set_busy_timeout(BUSY_MS)
-        db.pragma("journal_mode", "wal")
+        use_wal(db)
         db.pragma("synchronous", 1)
         db.pragma("secure_delete", True)
         if db.pragma("user_version") != SCHEMA:

@@ -256,7 +256,8 @@ print(n)
 def test_several_processes_keep_a_cap_together(tmp_path: Path) -> None:
     words = [sys.executable, "-c", RACE, str(tmp_path)]
     running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    done = [int(process.communicate()[0]) for process in running]
+    outputs = [process.communicate()[0] for process in running]
+    done = [int(output) for output in outputs]
     assert sum(done) == 50, done  # of 120 tried, 500 tokens allow for 50
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perdure.disk import make_folder
 from perdure.errors import DiskFull, HomeFault
-from perdure.sqlite import apsw, transaction
+from perdure.sqlite import apsw, transaction, use_wal
 
 REQUEST_KEEP_S = 24 * 3600
 _BUSY_MS = 5_000
@@ -71,7 +71,7 @@ class RequestStore:
             connection = apsw.Connection(str(self._path))
             self._path.chmod(0o600)
             connection.set_busy_timeout(_BUSY_MS)
-            connection.pragma("journal_mode", "wal")
+            use_wal(connection)
             connection.pragma("secure_delete", 1)
             connection.execute(_TABLES)
         except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, apsw.FullError, apsw.IOError) as error:
