@@ -15,17 +15,16 @@ else:
     apsw = LazyModule("apsw")
 
 
-SWITCH_S = 10.0  # the longest wait for another process that switches the same file
 _RETRY_S = 0.005
 
 
 def use_wal(db: apsw.Connection) -> None:
-    """Let readers and a writer work at once ("write-ahead log"). Raises apsw.BusyError.
+    """Switch a file to its write-ahead log, so that readers and a writer work at once. Raises apsw.BusyError.
 
-    Of two processes that switch a new file at the same time, SQLite refuses one at once: its busy timeout
-    does not count there.
+    Waits as long as the connection's busy timeout: SQLite itself does not wait while another process writes a
+    file that is not switched yet.
     """
-    deadline = time.monotonic() + SWITCH_S
+    deadline = time.monotonic() + db.pragma("busy_timeout") / 1000
     while True:
         try:
             db.pragma("journal_mode", "wal")
