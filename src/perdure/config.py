@@ -196,6 +196,7 @@ class MemoriesConfig:
     """The sources of memories."""
 
     stated: bool = True  # keep plain statements of a person in a session, by rules, without a model
+    review: bool = False  # hold what rules, the miner and agents draft until you accept it in `perdure memories review`
 
 
 @dataclass(frozen=True)

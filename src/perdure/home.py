@@ -194,6 +194,7 @@ class Home(HomeProtocol):
             now=utc_now,
             scan_text=lambda text: self.floor.find_injections(text),  # noqa: PLW0108 - the floor loads when it is used
             list_facts=list_repository_facts if is_owner else lambda _: (),
+            is_reviewed=self.config.memories.review,
             connections=self.connections,
             captures=self.captures,
             upkeep=self.upkeep,

@@ -353,6 +353,7 @@ class Memory:
     pinned: bool = False
     confidence: float = 1.0
     retired: bool = False  # set aside: kept, never recalled
+    in_review: bool = False  # retired until its owner accepts it
     n_stated: int = 1  # how often it was said
     n_injected: int = 0
     n_used: int = 0

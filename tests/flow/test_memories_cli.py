@@ -114,6 +114,31 @@ def test_stats_count_what_the_gate_decided(editor: Place) -> None:
     assert editor.answer("memories", "stats")["gate"] == decisions
 
 
+def test_drafts_of_an_agent_wait_for_review(editor: Place) -> None:
+    (editor.home / "config.toml").write_text("[memories]\nreview = true\n")
+    first, second = (
+        editor.answer("remember", text, "--by-agent", "--path", path)
+        for text, path in (("The crane weighs 12 tonnes", "crane"), ("Mira deploys on Mondays", "deploys"))
+    )
+    assert first["outcome"] == "held" and "Held for review" in editor.ok("remember", "Ada tests", "--by-agent")
+    listed = editor.ok("memories", "review")
+    assert "12 tonnes" in listed and "waits for review" in listed and "3 memories waiting for review" in listed
+    assert "12 tonnes" not in editor.ok("memories", "list")
+    assert editor.answer("memories", "search", "crane")["memories"] == []
+    first_id, second_id = (kept["memory"]["memory_id"] for kept in (first, second))
+    editor.fails("memories", "review", "--accept", first_id, "--refuse", first_id)
+    done = editor.answer("memories", "review", "--accept", first_id, "--refuse", second_id)
+    assert [[m["memory_id"] for m in done[name]] for name in ("accepted", "refused")] == [[first_id], [second_id]]
+    assert "12 tonnes" in editor.ok("memories", "list")
+    assert editor.answer("memories", "search", "crane")["memories"][0]["memory_id"] == first_id
+    assert len(editor.answer("memories", "review", "--refuse", "all")["refused"]) == 1
+    assert "Nothing waits" in editor.ok("memories", "review")
+    editor.ok("rebuild")
+    decisions = editor.answer("memories", "stats")["gate"]
+    assert (decisions["held"], decisions["waiting"]) == (3, 0)
+    assert "3 held for review (0 waiting)" in editor.ok("memories", "stats")
+
+
 def test_words_from_standard_input_are_stored_unchanged(place: Place) -> None:
     words = "I learnt today that\nMira answers fastest by mail"
     memory = place.answer("remember", "-", stdin=words + "\n")["memory"]

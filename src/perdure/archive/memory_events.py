@@ -25,7 +25,7 @@ FILE = "file"  # origin of a memory that holds a file of the memory tool
 LABELLED = "labelled"  # event type: a person said whether a cue, or a whole block in shadow, belonged to its message
 WRONG, RIGHT = "wrong", "right"  # the labels; "" takes one back. A cue is only ever wrong
 INJECTED = "injected"  # event type, as in archive.injections
-CHANGEABLE = ("path", "kind", "pinned", "retired", "valid_from", "valid_until", "entities", "project")
+CHANGEABLE = ("path", "kind", "pinned", "retired", "in_review", "valid_from", "valid_until", "entities", "project")
 _TIMES = ("valid_from", "valid_until")
 
 Op = dict[str, Any]
@@ -62,6 +62,7 @@ def build_create_op(memory: Memory) -> Op:
         "valid_from": _to_iso(memory.valid_from),
         "valid_until": _to_iso(memory.valid_until),
         "pinned": memory.pinned,
+        "in_review": memory.in_review,
     }
     op |= {name: value for name, value in optional_fields.items() if value}
     return op if memory.confidence == 1.0 else {**op, "confidence": memory.confidence}
@@ -118,13 +119,16 @@ def build_memory(op: Mapping[str, Any], *, recorded_at: datetime, order: str) ->
         valid_until=_from_iso(op.get("valid_until")),
         pinned=bool(op.get("pinned")),
         confidence=op.get("confidence", 1.0),
+        retired=bool(op.get("in_review")),
+        in_review=bool(op.get("in_review")),
         order=order,
     )
 
 
 def read_changed_fields(op: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a `change` operation sets, as the values of a memory's fields."""
+    """Return what a `change` operation sets, as the values of a memory's fields. What is recalled is not in review."""
     fields = {name: op[name] for name in CHANGEABLE if name in op}
+    fields |= {"in_review": False} if fields.get("retired") is False else {}
     fields |= {name: _from_iso(fields[name]) for name in _TIMES if name in fields}
     return fields | ({"entities": tuple(fields["entities"])} if "entities" in fields else {})
 

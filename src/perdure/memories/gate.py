@@ -3,7 +3,8 @@
 Every memory passes it, whoever states it: rules, the miner, an agent, an import, the owner. What it discards was said
 in a conversation or stands in a file, which the archive keeps. Not judged by their form are explicit words of the owner
 (`perdure remember`, an edit, an import) and files of the memory tool. The command line asks the owner before it stores
-words that the gate would discard from anybody else.
+words that the gate would discard from anybody else. With `memories.review`, what passes and somebody else drafted is
+held until the owner accepts it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _MAX_DERIVABLE_CHARS = 160  # a longer text says more than a line of a manifest
 _EXPLICIT_WAYS = ("remembered", "edited")  # values of `how` for words that somebody gave as a memory
 _OWNER_WAYS = (*_EXPLICIT_WAYS, "stated")  # values of `how` for an owner's own words
 
+REVIEWED_AUTHORS = ("rules", "miner", "agent")  # of events whose new memories the owner can hold for review
 _CONSOLIDATION = "consolidation"  # author of events that tidy up what passed the gate
 
 
@@ -208,9 +210,10 @@ def is_instruction(text: str, trust: Trust) -> bool:
 
 @dataclass(frozen=True)
 class GateCounts:
-    """How often the gate allowed and discarded."""
+    """How often the gate allowed, held and discarded."""
 
-    n_allowed: int = 0  # memories that were made
+    n_allowed: int = 0  # memories that were made, without review
+    n_held: int = 0  # memories that were made and held for review, also if they were reviewed since
     discarded: Counter[GateReason] = field(default_factory=Counter)
 
 
@@ -220,17 +223,18 @@ def count_decisions(events: Iterable[JournalEvent]) -> GateCounts:
     The journal is the only source, so the counts survive a rebuild and hold for all synchronised homes. The rules read
     a conversation again when it grows: what they discard counts once for its time and reason.
     """
-    state, n_allowed = ReplayState(), 0
+    state, n_created, n_held = ReplayState(), 0, 0
     discarded, counted = Counter[GateReason](), set[tuple[str, str]]()
     for event in events:
         author = event.data["by"]
         if author == _CONSOLIDATION or not claim_mined_range(state, event.data.get("batch")):
             continue
-        n_allowed += sum(op["op"] == "create" for op in event.data["ops"])
+        n_created += sum(op["op"] == "create" for op in event.data["ops"])
+        n_held += sum(bool(op.get("in_review")) for op in event.data["ops"] if op["op"] == "create")
         discarded[GateReason.DUPLICATE] += sum(op["op"] == "reinforce" for op in event.data["ops"])
         for reason, said_at in event.data.get("discards", ()):
             if author == "rules" and (reason, said_at) in counted:
                 continue
             counted.add((reason, said_at))
             discarded[GateReason(reason)] += 1
-    return GateCounts(n_allowed, discarded)
+    return GateCounts(n_created - n_held, n_held, discarded)

@@ -85,6 +85,7 @@ class Memories:
     now: Callable[[], datetime]
     scan_text: Callable[[str], Sequence[Finding]]  # findings in a text that its owner has not allowed
     list_facts: Callable[[str | None], Sequence[RepositoryFact]]  # what a project's manifests say
+    is_reviewed: bool = False  # hold what others draft until the owner accepts it
     _counted_discards: set[tuple[str, ...]] | None = field(default=None, init=False, repr=False)
 
     # reading ----------------------------------------------------------------------------------------------
@@ -251,7 +252,8 @@ class Memories:
     ) -> list[KeepResult]:
         """Store several memories in one event, which counts those that the gate discards.
 
-        Left out are those that were forgotten, that `find_refusal` refuses, or whose id exists already. discards:
+        Left out are those that were forgotten, that `find_refusal` refuses, or whose id exists already. Held for review
+        are those that somebody else drafted, if the owner reviews: not the files of an agent, which it reads. discards:
         (reason, time of the statement) of what the gate refused before.
         """
         results: list[KeepResult] = []
@@ -264,6 +266,8 @@ class Memories:
             if refusal := self.find_refusal(draft):
                 all_discards.append(self._build_discard(draft, refusal.reason))
                 continue
+            if self.is_reviewed and by in gate.REVIEWED_AUTHORS and draft.how != memory_events.FILE:
+                memory = replace(memory, retired=True, in_review=True)
             keep_result, op = self._decide(memory, [result.memory for result in results])
             ops += [op] if op is not None else []
             results.append(keep_result)
@@ -419,11 +423,17 @@ class Memories:
             if chain_memories
             else None
         )
-        if current is None:
-            return None
-        if memory.how in _COMPARED_LITERALLY:
-            return current if memory.text == current.text else None
-        return current if claims.says_same(memory.text, current.text) else None
+        set_aside = (
+            [m for m in chain_memories if m.retired] if memory.in_review else []
+        )  # refused once, never asked again
+        for known_memory in (*([current] if current else []), *set_aside):
+            if memory.how in _COMPARED_LITERALLY:
+                is_same = memory.text == known_memory.text
+            else:
+                is_same = claims.says_same(memory.text, known_memory.text)
+            if is_same:
+                return known_memory
+        return None
 
     def _is_forgotten(self, memory: Memory) -> bool:
         tombstones = self.get_tombstones()
@@ -462,6 +472,24 @@ class Memories:
             [memory_events.build_change_op(memory_id, **fields) for memory_id in memories_by_id], by=by, why=why
         )
         return [self.get(memory_id) for memory_id in memories_by_id]
+
+    def list_in_review(self) -> list[Memory]:
+        """Return the memories that wait for their owner's review, newest first."""
+        retired_memories = memory_rows.list_memories(self.index(), self.user, "retired")
+        in_review = [memory for memory in retired_memories if memory.in_review]
+        return sorted(in_review, key=lambda m: (-m.stated_at.timestamp(), m.memory_id))
+
+    def review(self, ids: Collection[str], *, is_accepted: bool) -> list[Memory]:
+        """Accept memories that wait for review, or refuse them: then they stay retired. Return each once.
+
+        Raises MemoryMissing, and UsageError for one that does not wait; then none is changed.
+        """
+        for memory in map(self.get, ids):
+            if not memory.in_review:
+                raise UsageError(f"{memory.memory_id} does not wait for review")
+        if not ids:
+            return []
+        return self.change(ids, retired=False) if is_accepted else self.change(ids, in_review=False)
 
     def move(self, old: str, new: str) -> int:
         """Rename a path and everything below it; return the number of memories that moved."""

@@ -70,3 +70,22 @@ def test_missing_proposals_change_nothing(visitor):
     assert "tick the proposals to apply" in visitor.post("/proposals/apply").text("[role=status]")
     assert "changed since" in visitor.post("/proposals/apply", pick="merge-00000000").text("[role=status]")
     assert believed(visitor) == before
+
+
+def test_drafts_wait_on_the_page_until_they_are_reviewed(visitor):
+    settings = visitor.home / "config.toml"
+    settings.write_text(settings.read_text() + "\n[memories]\nreview = true\n")
+    with perdure.open(visitor.home, user="ada") as home:
+        good = home.remember("The crane lifts 12 tonnes", path="crane", trust="agent").memory_id
+        home.remember("The crane is made of cheese", path="cheese", trust="agent")
+    seen = visitor.get("/proposals")
+    assert "2 waiting for your review" in seen.text("#waiting") and "cheese" in seen.text("#waiting")
+    assert "waits for your review" in visitor.get(f"/memories/{good}").text(".alert")
+    assert "tick the memories" in visitor.post("/proposals/review", decide="accept").text("[role=status]")
+    told = visitor.post("/proposals/review", decide="accept", pick=good)
+    assert "1 memory is recalled from now on" in told.text("[role=status]")
+    assert "Nothing was changed" in visitor.post("/proposals/review", decide="accept", pick=good).text("[role=status]")
+    (shown,) = [node.attributes["value"] for node in visitor.get("/proposals").tree.css("#waiting input[name=shown]")]
+    visitor.post("/proposals/review", decide="refuse-all", shown=shown)
+    assert not visitor.get("/proposals").tree.css("#waiting")
+    assert "The crane lifts 12 tonnes" in believed(visitor) and "The crane is made of cheese" not in believed(visitor)

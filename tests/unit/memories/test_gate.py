@@ -145,3 +145,65 @@ def test_project_in_the_draft_names_the_manifests(box):
     draft = MemoryDraft("We use react 18", how="mined", trust="agent", project="/w/app")
     assert memories.find_refusal(draft).reason is GateReason.DERIVABLE
     assert memories.find_refusal(MemoryDraft("We use react 18", how="mined", trust="agent", project="/w/b")) is None
+
+
+# review ---------------------------------------------------------------------------------------------------------
+
+
+def draft_port(port: int, days: int = 0, **fields) -> MemoryDraft:
+    stated_at = START - timedelta(days=9 - days)
+    return MemoryDraft(f"The staging port is {port}", path="port", stated_at=stated_at, **fields)
+
+
+@pytest.mark.parametrize(
+    ("by", "how", "is_held"),
+    [
+        ("owner", "remembered", False), ("import", "imported", False), ("agent", "file", False),
+        ("agent", "remembered", True), ("miner", "mined", True), ("rules", "stated", True),
+    ],
+)  # fmt: skip
+def test_drafts_of_others_are_held_for_review(memories, by, how, is_held):
+    memories.is_reviewed = True
+    (result,) = memories.keep_all([draft_port(8443, how=how)], by=by)
+    assert (result.memory.in_review, not result.memory.is_current) == (is_held, is_held)
+    assert [memory.memory_id for memory in memories.list_in_review()] == [result.memory.memory_id] * is_held
+    counts = memories.count_decisions()
+    assert (counts.n_allowed, counts.n_held) == (not is_held, is_held)
+
+
+def test_held_draft_replaces_nothing_before_it_is_accepted(memories):
+    old = memories.keep(draft_port(8443)).memory
+    memories.is_reviewed = True
+    new = memories.keep(draft_port(9443, 1, trust="agent"), by="agent").memory
+    assert [memory.memory_id for memory in memories.list_memories()] == [old.memory_id]
+    (accepted,) = memories.review([new.memory_id], is_accepted=True)
+    assert not accepted.in_review and memories.list_in_review() == []
+    assert [memory.memory_id for memory in memories.list_memories()] == [new.memory_id]
+    assert memories.count_decisions().n_held == 1
+
+
+def test_refused_draft_is_retired_and_not_held_again(memories):
+    memories.is_reviewed = True
+    first = memories.keep(draft_port(9443, trust="agent"), by="agent").memory
+    again = memories.keep(draft_port(9443, 1, trust="agent"), by="agent")
+    assert (again.memory.memory_id, again.is_new, len(memories.list_in_review())) == (first.memory_id, False, 1)
+    memories.review([first.memory_id], is_accepted=False)
+    once_more = memories.keep(draft_port(9443, 2, trust="agent"), by="agent")
+    assert once_more.memory.memory_id == first.memory_id and once_more.memory.retired
+    assert memories.list_in_review() == memories.list_memories() == []
+    with pytest.raises(UsageError, match="does not wait for review"):
+        memories.review([first.memory_id], is_accepted=True)
+    memories.change([first.memory_id], retired=False)
+    assert [memory.memory_id for memory in memories.list_memories()] == [first.memory_id]
+
+
+def test_restoring_a_held_draft_accepts_it(memories):
+    memories.is_reviewed = True
+    held = memories.keep(draft_port(9443, trust="agent"), by="agent").memory
+    (restored,) = memories.change([held.memory_id], retired=False)
+    assert restored.is_current and not restored.in_review
+
+
+def test_review_of_nothing_writes_nothing(memories):
+    n_events = len(memories.journal.read())
+    assert memories.review([], is_accepted=True) == [] and len(memories.journal.read()) == n_events

@@ -140,7 +140,7 @@ def _print_remembered(shell: Shell, home: Home | RemoteHome, memory: Memory) -> 
     """Print the result of `remember`."""
     predecessors = list_replaced(home, memory)[-1:] if memory.n_stated == 1 else []
     successors = list_successors(home, memory)
-    outcome = "again" if memory.n_stated > 1 else "history" if successors else "new"
+    outcome = "held" if memory.in_review else "again" if memory.n_stated > 1 else "history" if successors else "new"
     rule = _check_suspicion(home, memory)
     if shell.as_json:
         result = {
@@ -154,6 +154,7 @@ def _print_remembered(shell: Shell, home: Home | RemoteHome, memory: Memory) -> 
         return
     headers = {
         "again": f"Said again ({format_count(memory.n_stated, 'time')}):",
+        "held": "Held for review:",
         "history": "Kept as history:",
         "new": "Kept:",
     }
@@ -261,6 +262,65 @@ def _print_edited(shell: Shell, memory: Memory, *, is_changed: bool) -> None:
         return
     shell.out.print("Now: " if is_changed else "No change: ", end="", style="bold")
     shell.out.print(format_memory(memory))
+
+
+# review -------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "review",
+    epilog="""\
+  perdure memories review                            what waits, newest first
+  perdure memories review --accept mem-20260301-093000-010203
+  perdure memories review --refuse mem-20260301-0930 --refuse mem-20260302-11
+  perdure memories review --accept all""",
+)
+@click.option("--accept", "accepted", multiple=True, metavar="ID|all", help="Recall this memory. Can be repeated.")
+@click.option("--refuse", "refused", multiple=True, metavar="ID|all", help="Retire this memory. Can be repeated.")
+def review_command(shell: Shell, accepted: tuple[str, ...], refused: tuple[str, ...]) -> None:
+    """List what waits for you, and accept or refuse it. With `review = true` under `[memories]` in config.toml, what
+    the rules, the miner and agents draft is held: it is in no context before you accept it. A refused memory is
+    retired, and the same statement is not held again; `perdure memories restore` takes it back.
+    """
+    with shell.open_home() as home:
+        waiting = home.memories.list_in_review()
+        accepted_ids, refused_ids = (_list_reviewed(home, waiting, names) for names in (accepted, refused))
+        if both := set(accepted_ids) & set(refused_ids):
+            raise UsageError(f"{min(both)} cannot be accepted and refused at once")
+        accepted_memories = home.memories.review(accepted_ids, is_accepted=True)
+        refused_memories = home.memories.review(refused_ids, is_accepted=False)
+        home.memories.embed_new()
+        remaining = home.memories.list_in_review()
+    if shell.as_json:
+        groups = {"accepted": accepted_memories, "refused": refused_memories, "waiting": remaining}
+        shell.print_json({name: [memory_to_json(memory) for memory in group] for name, group in groups.items()})
+        return
+    for header, memories in (("Accepted: ", accepted_memories), ("Refused: ", refused_memories)):
+        for memory in memories:
+            shell.out.print(header, end="", style="bold")
+            shell.out.print(format_memory(memory))
+    if not (accepted or refused):
+        for memory in remaining[:_MAX_SHOWN]:
+            shell.out.print(format_memory(memory))
+    _print_waiting(shell, remaining)
+
+
+def _list_reviewed(home: Home, waiting: Sequence[Memory], names: Sequence[str]) -> list[str]:
+    """Return the ids that were named; "all" names every memory that waits."""
+    if "all" in names:
+        return [memory.memory_id for memory in waiting]
+    return list(dict.fromkeys(home.memories.get(name).memory_id for name in names))
+
+
+def _print_waiting(shell: Shell, waiting: Sequence[Memory]) -> None:
+    shell.out.print(f"{format_count(len(waiting), 'memory')} waiting for review." if waiting else "Nothing waits.")
+    if waiting:
+        shell.suggest(
+            [
+                (f"perdure memories review --accept {waiting[0].memory_id}", "recall it from now on"),
+                (f"perdure memories sources {waiting[0].memory_id}", "read what it was made from"),
+            ]
+        )
 
 
 # pin, retire, restore, move -----------------------------------------------------------------------------------

@@ -239,18 +239,22 @@ def sources_command(shell: Shell, identifier: str) -> None:
 @command("stats", epilog="  perdure memories stats\n  perdure memories stats --json")
 def stats_command(shell: Shell) -> None:
     """Count the memories and their length per month (UTC), and per 100 messages that people typed in that month. The
-    table shows whether memories become fewer and richer. The last line says what the write gate allowed and discarded.
+    table shows whether memories become fewer and richer. The last line says what the write gate allowed, held
+    and discarded.
     """
     with shell.open_home() as home:
         memories = home.memories.list_memories(every=True)
         message_counts = home.runs.messages_by_month()
         decisions = home.memories.count_decisions()
+    n_waiting = sum(memory.in_review for memory in memories)
     months, counts = count_by_month(memories, messages_by_month=message_counts), count_memories(memories)
     sum_of_months = sum_months(months)
     if shell.as_json:
         rows = [_month_to_json(month) for month in months]
         gate_counts = {
             "allowed": decisions.n_allowed,
+            "held": decisions.n_held,
+            "waiting": n_waiting,
             "discarded": {reason: decisions.discarded[reason] for reason in GateReason},
         }
         total = _month_to_json(sum_of_months)
@@ -266,7 +270,10 @@ def stats_command(shell: Shell) -> None:
         f"{counts.n_pinned:,} pinned"
     )
     reasons_text = ", ".join(f"{n:,} {reason}" for reason, n in decisions.discarded.most_common() if n)
-    shell.out.print(f"Write gate: {decisions.n_allowed:,} allowed; discarded: {reasons_text or 'none'}")
+    held_text = f", {decisions.n_held:,} held for review ({n_waiting:,} waiting)" if decisions.n_held else ""
+    shell.out.print(f"Write gate: {decisions.n_allowed:,} allowed{held_text}; discarded: {reasons_text or 'none'}")
+    if n_waiting:
+        shell.suggest([("perdure memories review", f"read what waits for you: {format_count(n_waiting, 'memory')}")])
 
 
 def _month_to_json(month: MemoryMonth) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def format_marks(memory: Memory) -> str:
     changes = _find_changes(memory)
     flags = (
         ("pinned", memory.pinned),
-        ("retired", memory.retired),
+        ("waits for review", memory.in_review),
+        ("retired", memory.retired and not memory.in_review),
         ("superseded", memory.superseded_by is not None),
         (f"until {memory.ended_at:%Y-%m-%d}" if memory.ended_at else "", is_ended),
         (changes, bool(changes)),

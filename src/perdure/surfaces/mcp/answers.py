@@ -105,6 +105,8 @@ def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -
     memory_kind = kind or guess_kind(words)
     memory_cwd = None if is_unscoped(path, memory_kind) else cwd
     memory = home.remember(words, kind=memory_kind, path=path, cwd=memory_cwd, trust="agent")  # type: ignore[arg-type]
+    if memory.in_review:
+        return f"Held as {memory.memory_id}: it is recalled once the owner accepts it in `perdure memories review`."
     replaced_memories = [m for m in home.memories.history(memory.memory_id) if m.superseded_by == memory.memory_id]
     count_text = f", said {memory.n_stated} times" if memory.n_stated > 1 else ""
     replaced_text = f" It replaces {replaced_memories[-1].memory_id}." if replaced_memories else ""

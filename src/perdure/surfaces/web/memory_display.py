@@ -151,7 +151,7 @@ def find_replaced(members: Sequence[Memory], memory_id: str) -> list[Memory]:
 
 def _describe_state(memory: Memory) -> str:
     if memory.retired:
-        return "retired"
+        return "waits for review" if memory.in_review else "retired"
     if memory.superseded_by is None:
         return "current"
     if memory.ended_at is not None and memory.ended_at > memory.stated_at:

@@ -1,4 +1,4 @@
-"""`/memories` and `/proposals`: list, search and add memories, and review the proposed clean-up.
+"""`/memories` and `/proposals`: list, search and add memories, review what was drafted and the proposed clean-up.
 
 A page of the list costs only what it shows, however many memories there are. A form that was refused
 comes back with what was typed in it. Looking for proposals takes about a second per 2,000 memories, so
@@ -17,7 +17,7 @@ from perdure import text
 from perdure.access import scan, shown_alerts
 from perdure.archive.journal import JournalEvent
 from perdure.archive.memory_events import MAX_PATH_BYTES, fold_path
-from perdure.errors import NotFound, UsageError
+from perdure.errors import MemoryMissing, NotFound, UsageError
 from perdure.index.memory_rows import ListRange, MemoryFilter, MemoryOrder
 from perdure.memories import consolidate
 from perdure.memories.proposals import PROPOSAL_KINDS, ConsolidationProposal, ProposalKind
@@ -316,7 +316,29 @@ def _list_after(proposal: ConsolidationProposal) -> list[tuple[str, str]]:
 def show_proposals(visit: Visit) -> HtmlPage:
     """Show the page, which loads the proposals when they are ready."""
     n = visit.home.memories.count(MemoryFilter())
-    return HtmlPage("proposals.html", {"title": "Proposals", "n": n, "found": None, "kind": _parse_kind(visit)})
+    values = {"title": "Proposals", "n": n, "found": None, "kind": _parse_kind(visit), **_collect_waiting(visit)}
+    return HtmlPage("proposals.html", values)
+
+
+def _collect_waiting(visit: Visit) -> dict[str, Any]:
+    """Return the memories that wait for review, as many as one page shows."""
+    waiting = visit.home.memories.list_in_review()
+    return {"waiting": waiting[:_MAX_PROPOSALS], "n_waiting": len(waiting), "belief": memory_display}
+
+
+def review_memories(visit: Visit) -> ViewResult:
+    """Accept or refuse the ticked memories, or all that were shown."""
+    decision, _, scope = visit.form.get("decide", "").partition("-")
+    ids = visit.form_lists.get("shown" if scope == "all" else "pick", ())
+    if not ids or decision not in ("accept", "refuse"):
+        return Redirect("/proposals", "Nothing was changed: tick the memories that you accept or refuse.")
+    try:
+        n = len(visit.home.memories.review(ids, is_accepted=decision == "accept"))
+    except (UsageError, MemoryMissing):
+        return Redirect("/proposals", "Nothing was changed: some of them were reviewed since then.")
+    visit.home.memories.embed_new()
+    effect = "recalled from now on" if decision == "accept" else "retired"
+    return Redirect("/proposals", f"{n} {'memory is' if n == 1 else 'memories are'} {effect}.")
 
 
 def list_proposals(visit: Visit) -> HtmlPage:
@@ -333,7 +355,7 @@ def list_proposals(visit: Visit) -> HtmlPage:
         "n_all": len(proposals),
         "last": _describe_event(last_event) if last_event else None,
         "n": visit.home.memories.count(MemoryFilter()),
-        "belief": memory_display,
+        **_collect_waiting(visit),
     }
     return HtmlPage("proposals.html", values)
 
@@ -394,6 +416,7 @@ def undo_proposals(visit: Visit) -> ViewResult:
 PROPOSAL_VIEWS: tuple[View, ...] = (
     View("GET", "/proposals", show_proposals, nav="memories"),
     View("GET", "/proposals/found", list_proposals, nav="memories", pool="slow"),
+    View("POST", "/proposals/review", review_memories, nav="memories", pool="write"),
     View("POST", "/proposals/apply", apply_proposals, nav="memories", pool="write"),
     View("POST", "/proposals/undo", undo_proposals, nav="memories", pool="write"),
 )
