@@ -20,6 +20,7 @@ from perdure.recall import plan as planning
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.rank import list_texts_to_embed
 from perdure.recall.recall import TextScan, hide_scores, recall
+from perdure.recall.tuning import DEFAULT
 from perdure.types import Filters, Hit, Live, Plan, Recalled, SearchResult
 from perdure.upkeep import Upkeep
 
@@ -84,7 +85,8 @@ def _search_index(
     if pending is not None and rows is not None and rows.any():
         from perdure.index import hybrid
 
-        query_vectors, by_words = hybrid.QueryVector(pending.space, rows), mode != "semantic"
+        weight = connections.config.search.vector_weight
+        query_vectors, by_words = hybrid.QueryVector(pending.space, rows, weight), mode != "semantic"
         result = hybrid.search_hybrid(
             index, connections.principal, query, query_vectors, filters=filters, limit=limit, use_words=by_words
         )
@@ -149,6 +151,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
                 scan_text=scan_text,
                 describe_changes=None if connections.is_used_remotely else staleness.describe_changes,
                 limits=connections.config.live.limits,
+                tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)
