@@ -371,6 +371,17 @@ def test_stats_sum_to_their_totals_and_name_the_time_zone(editor: Place) -> None
     assert "month (UTC)" in editor.ok("memories", "stats")
 
 
+def test_stats_show_what_became_of_each_month(editor: Place) -> None:
+    before = editor.answer("memories", "stats")["total"]
+    touched = editor.answer("memories", "search", "editor", "--touch")["touched"]
+    editor.ok("memories", "retire", editor.answer("memories", "list")["memories"][0]["memory_id"])
+    total = editor.answer("memories", "stats")["total"]
+    assert touched and (before["used"], total["used"], total["told"]) == (0, touched, 0)
+    assert total["uses_each"] == round(touched / total["memories"], 2)
+    assert total["retired"] - before["retired"] == 1
+    assert all(len(line) <= 80 for line in editor.ok("memories", "stats").splitlines()[:5])
+
+
 def test_status_counts_memories(editor: Place) -> None:
     found = editor.answer("status")["memories"]
     assert (found["n_current"], found["n_superseded"], found["n_retired"], found["n_pinned"]) == (2, 1, 0, 1)
