@@ -389,6 +389,14 @@ def search_memories(
             n_candidates *= _WIDEN_FACTOR
 
 
+def find_by_words(index: IndexConnection, principal: Principal, words: str, *, limit: int) -> list[Memory]:
+    """Return the principal's own current memories that share words with a text, best first."""
+    numbers = [-memory_turn for memory_turn in _score_memories(index, principal, words, None, limit)]
+    memory_by_number = list_readable(index, visibility.get_read_scope(index, principal), numbers)
+    memories = (memory_by_number[number] for number in numbers if number in memory_by_number)
+    return [memory for memory in memories if memory.is_current and not memory.shared_by]
+
+
 def _find_by_path(index: IndexConnection, read_scope: ReadScope, query: str) -> list[int]:
     """Return the memories with a word of the query in their path, as negative numbers."""
     terms = [fold_path(term) for term in text.without_stopwords(text.query_terms(query))]
