@@ -17,6 +17,7 @@ from perdure.connections import Connections, pending_rows
 from perdure.errors import Busy, ConfigFault, IndexFault, UsageError
 from perdure.index import keyword, memory_rows, runs, store, visibility
 from perdure.index.store import IndexConnection
+from perdure.memories import own_writes
 from perdure.memories.remarks import Remarks
 from perdure.recall import plan as planning
 from perdure.recall.index_candidates import IndexCandidates
@@ -140,6 +141,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
             live_sessions=_list_live(request.session) if request.session else (),
         )
         filters = replace(filters, until_at=request.as_of)
+        written_ids = own_writes.list_written_here(index, principal, request.session) if request.session else set()
         remarks = Remarks(connections.project_of(request.cwd), scan_text, partial(_list_alike, connections, index))
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
             space = pending.space if pending else None
@@ -148,7 +150,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
                 plan,
                 vectors=lambda: pending_rows(pending),
                 model=pending.tag.name if pending else "",
-                session_turn_ids=request.already,
+                session_turn_ids={*request.already, *written_ids},
                 explain=request.explain,
                 scan_text=scan_text,
                 describe_changes=None if connections.is_used_remotely else remarks.describe,

@@ -23,7 +23,7 @@ from perdure.archive.journal import JournalEvent
 from perdure.archive.memory_events import fold_path
 from perdure.errors import VectorsMissing
 from perdure.index import keyword, visibility
-from perdure.index.encoding import MEMORY_KIND
+from perdure.index.encoding import MEMORY_KIND, to_ms
 from perdure.index.memory_replay import MemoryChain, ReplayEvent, settle_chain
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
@@ -387,6 +387,12 @@ def search_memories(
                     else best
                 )
             n_candidates *= _WIDEN_FACTOR
+
+
+def list_recorded_since(index: IndexConnection, user: str, since_at: datetime) -> list[Memory]:
+    """Return the current memories that were recorded later than this."""
+    condition = "superseded_by IS NULL AND NOT retired AND stated_ms > ? AND recorded_ms > ?"
+    return list_memories(index, user, condition, to_ms(since_at), to_ms(since_at))
 
 
 def find_by_words(index: IndexConnection, principal: Principal, words: str, *, limit: int) -> list[Memory]:

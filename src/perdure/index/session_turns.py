@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from perdure.formats.prompt_text import strip_wrappers
 from perdure.index import visibility
 from perdure.index.encoding import from_ms, to_ms
+from perdure.index.projection import OWN_WRITE
 from perdure.index.store import IndexConnection
-from perdure.types import Memory, Origin, Principal
+from perdure.types import Live, Memory, Origin, Principal
 
 MAX_TIME_GAP = timedelta(seconds=60)  # greatest distance between the time of a prompt and that of its injection
 MAX_ANSWER_TIME = timedelta(days=1)  # of an answer
@@ -84,6 +85,27 @@ def find_exchange(
             len(answer_turns) < len(later_turns),
             from_ms(answer_turns[-1].stated_ms) if answer_turns else None,
         )
+
+
+def list_own_writes(index: IndexConnection, user: str, live: Live) -> list[str]:
+    """Return the calls by which a session wrote into Perdure since its context was last emptied, one text a turn."""
+    query = """SELECT group_concat(text, char(10)) FROM (
+          SELECT chunk.turn AS turn, text FROM facet JOIN turn_facet ON facet = facet.id JOIN chunk USING (turn)
+            JOIN chunk_text ON chunk_text.id = chunk.id
+          WHERE facet.kind = ? AND facet.value = ? AND chunk.user = ? AND chunk.conversation = ? AND chunk.kind = ?
+            AND coalesce(chunk.stated_ms, ?) >= ? ORDER BY chunk.turn, chunk.n)
+        GROUP BY turn ORDER BY turn"""
+    names = (("user", user), ("conversation", live.conversation), ("kind", "result"))
+    since_ms = 0 if live.since_at is None else to_ms(live.since_at)
+    values = (*OWN_WRITE, *(index.find_name(*name) for name in names), since_ms, since_ms)
+    return [calls for (calls,) in index.select(query, *values)]
+
+
+def find_last_time(index: IndexConnection, user: str, conversation: str) -> datetime | None:
+    """Return when the newest indexed turn of a conversation was said; None if there is none."""
+    query = "SELECT max(ended_ms) FROM run WHERE conversation = ? AND user = ?"
+    numbers = (index.find_name("conversation", conversation), index.find_name("user", user))
+    return from_ms(index.select(query, *numbers)[0][0])
 
 
 @dataclass(frozen=True, slots=True)
