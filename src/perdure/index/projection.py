@@ -142,6 +142,7 @@ def _list_facets(turn: Turn) -> Iterator[tuple[str, str]]:
         yield OWN_WRITE
     yield from (("file", path) for path in turn.files)
     yield from (("skill", skill) for skill in turn.skills)
+    yield from (("image", part.name or "image") for part in turn.parts if part.kind == "image")
     yield from (("tool", part.name) for part in turn.parts if part.kind == "call" and part.name)
     if turn.role in ("user", "assistant") and not turn.is_summary:
         for part in turn.parts:
