@@ -79,6 +79,13 @@ def test_a_memory_is_told_to_others_and_not_to_its_session(home, way) -> None:
     assert told.count("7443") == 1 and "memory," in told  # the memory once, and not the call beside it
 
 
+def test_a_memory_that_is_said_again_is_not_told_either(home) -> None:
+    home.remember(STATEMENT, stated_at=datetime(2026, 1, 5, tzinfo=UTC))
+    capture_call(home, "Bash", {"command": "ls"}, session="before", seconds=-7200)
+    capture_call(home, "mcp__perdure__remember", {"text": STATEMENT}, seconds=7200)
+    assert "7443" not in ask(home) and "7443" in ask(home, "another")
+
+
 def test_after_a_compaction_it_is_told_again(home) -> None:
     tool, tool_input = remember_by_shell(home)
     capture_call(home, tool, tool_input, seconds=-60)

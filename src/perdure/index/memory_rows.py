@@ -390,9 +390,9 @@ def search_memories(
 
 
 def list_recorded_since(index: IndexConnection, user: str, since_at: datetime) -> list[Memory]:
-    """Return the current memories that were recorded later than this."""
-    condition = "superseded_by IS NULL AND NOT retired AND stated_ms > ? AND recorded_ms > ?"
-    return list_memories(index, user, condition, to_ms(since_at), to_ms(since_at))
+    """Return the current memories of no conversation that were recorded later than this."""
+    condition = "superseded_by IS NULL AND NOT retired AND conversation = '' AND recorded_ms > ?"
+    return list_memories(index, user, condition, to_ms(since_at))
 
 
 def find_by_words(index: IndexConnection, principal: Principal, words: str, *, limit: int) -> list[Memory]:

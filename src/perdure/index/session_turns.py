@@ -22,6 +22,7 @@ from perdure.types import Live, Memory, Origin, Principal
 
 MAX_TIME_GAP = timedelta(seconds=60)  # greatest distance between the time of a prompt and that of its injection
 MAX_ANSWER_TIME = timedelta(days=1)  # of an answer
+MAX_OWN_WRITES = 60  # turns in which a session wrote into Perdure
 _MAX_ANSWER_TURNS = 500  # of an answer
 _MAX_QUOTED_CHUNKS = 40  # of a quoted turn
 _MIN_TASK_CHARS = 1  # of the text of a sub-agent's task
@@ -87,18 +88,29 @@ def find_exchange(
         )
 
 
-def list_own_writes(index: IndexConnection, user: str, live: Live) -> list[str]:
-    """Return the calls by which a session wrote into Perdure since its context was last emptied, one text a turn."""
-    query = """SELECT group_concat(text, char(10)) FROM (
-          SELECT chunk.turn AS turn, text FROM facet JOIN turn_facet ON facet = facet.id JOIN chunk USING (turn)
+class OwnWrite(NamedTuple):
+    """The calls of one turn that write into Perdure."""
+
+    text: str
+    stated_at: datetime | None
+
+
+def list_own_writes(index: IndexConnection, user: str, live: Live) -> list[OwnWrite]:
+    """Return the calls by which a session wrote into Perdure since its context was last emptied, newest first.
+
+    At most MAX_OWN_WRITES turns: they are compared with memories at every message.
+    """
+    query = """SELECT group_concat(text, char(10)), min(stated_ms) FROM (
+          SELECT chunk.turn AS turn, text, chunk.stated_ms AS stated_ms
+          FROM facet JOIN turn_facet ON facet = facet.id JOIN chunk USING (turn)
             JOIN chunk_text ON chunk_text.id = chunk.id
           WHERE facet.kind = ? AND facet.value = ? AND chunk.user = ? AND chunk.conversation = ? AND chunk.kind = ?
             AND coalesce(chunk.stated_ms, ?) >= ? ORDER BY chunk.turn, chunk.n)
-        GROUP BY turn ORDER BY turn"""
+        GROUP BY turn ORDER BY turn DESC LIMIT ?"""
     names = (("user", user), ("conversation", live.conversation), ("kind", "result"))
     since_ms = 0 if live.since_at is None else to_ms(live.since_at)
-    values = (*OWN_WRITE, *(index.find_name(*name) for name in names), since_ms, since_ms)
-    return [calls for (calls,) in index.select(query, *values)]
+    values = (*OWN_WRITE, *(index.find_name(*name) for name in names), since_ms, since_ms, MAX_OWN_WRITES)
+    return [OwnWrite(calls, from_ms(stated_ms)) for calls, stated_ms in index.select(query, *values)]
 
 
 def find_last_time(index: IndexConnection, user: str, conversation: str) -> datetime | None:
