@@ -33,6 +33,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "formats/__init__.py": "a recall by words loads the package, and no format",
     "index/catchup.py": "opening a home looks for changes; only changes need the projection",
     "index/memory_rows.py": "a search by words loads no vectors and no numpy",
+    "memories/remarks.py": "the rules of the grammar, 20 ms, are for projects whose team has notes",
     "memories/store.py": "the rules of the grammar, 20 ms, are for new memories alone",
     "models/local_embedders.py": "http and ssl, 30 ms, are for a remote embedder alone",
     "models/roles.py": "one provider is chosen",
