@@ -77,6 +77,7 @@ class EmbeddingPolicy:
 
 
 MEMORY_KIND = "memory"  # role and kind of the one chunk of a memory, which has no turn
+OWN_WRITE = ("own", "write")  # facet of a turn that writes into Perdure by a call
 EMBEDDING_POLICIES = (  # in the order of embedding; kinds that are missing here are found by keyword only
     EmbeddingPolicy(MEMORY_KIND),
     EmbeddingPolicy("text", by_people=True),

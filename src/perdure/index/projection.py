@@ -15,7 +15,7 @@ from perdure.access.redact import mask
 from perdure.formats.call_text import writes_memory
 from perdure.formats.prompt_text import find_request, strip_wrappers
 from perdure.identity import make_thread_run_id, make_turn_id
-from perdure.index.encoding import to_ms
+from perdure.index.encoding import OWN_WRITE, to_ms
 from perdure.index.write import ChunkRow, RunRow, TurnRow
 from perdure.regex import lazy_re
 from perdure.types import ParsedLines, Part, Run, Turn
@@ -26,7 +26,6 @@ MAX_INTENT_CHARS = 500
 MAX_TITLE_CHARS = 200
 _SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
 _CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
-OWN_WRITE = ("own", "write")  # facet of a turn that writes into Perdure by a call
 
 
 def project_run(run: Run, parsed: ParsedLines) -> list[RunRow]:

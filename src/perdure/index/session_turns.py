@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from perdure.formats.prompt_text import strip_wrappers
 from perdure.index import visibility
-from perdure.index.encoding import from_ms, to_ms
-from perdure.index.projection import OWN_WRITE
+from perdure.index.encoding import OWN_WRITE, from_ms, to_ms
 from perdure.index.store import IndexConnection
 from perdure.types import Live, Memory, Origin, Principal
 
