@@ -26,7 +26,7 @@ from perdure.errors import FormatFault, IndexFault, PerdureError, UsageError
 from perdure.identity import find_project
 from perdure.index import runs
 from perdure.sqlite import apsw
-from perdure.types import Origin
+from perdure.types import Origin, Span
 
 _LOCK_WAIT_S = 60.0  # for another process that empties the outbox, where nobody waits for an answer
 
@@ -68,6 +68,22 @@ class Captures:
         return ingest.capture_lines(
             self._archive, rules, delta.origin, lines, path=delta.path, tombstones=tombstones, now=utc_now()
         )
+
+    def store_document(self, origin: Origin, lines: Sequence[bytes], *, path: str) -> tuple[bool, dict[bytes, Span]]:
+        """Store the lines of an external document that the archive lacks.
+
+        Return whether this is another version than the last one, and where each stored line is; a line that was
+        forgotten is not there. Raises UsageError where nothing of it may be kept.
+        """
+        self.check_not_paused()
+        rules = self._ingest_rules()
+        if refusal := self.refusal(origin):
+            raise UsageError(refusal)
+        origin, tombstones = ingest.clean_origin(origin), self._connections.tombstones()
+        result = ingest.capture_lines(
+            self._archive, rules, origin, lines, path=path, tombstones=tombstones, now=utc_now()
+        )
+        return result.outcome == "stored", ingest.list_line_spans(self._archive, rules.user, origin)
 
     # what may not be kept ---------------------------------------------------------------------------------
 
@@ -195,7 +211,7 @@ class Captures:
         progress: Progress | None = None,
     ) -> ingest.IngestResult:
         """Capture transcripts: these files and folders, or every supported agent's own. The index is not touched."""
-        self._check_not_paused()
+        self.check_not_paused()
         self.drain()
         rules = self._ingest_rules(tags=tuple(tags), forced=runtime)
         sources, tombstones = self.transcripts_to_import(paths), self._connections.tombstones()
@@ -210,12 +226,13 @@ class Captures:
 
         Raises UsageError while capture is paused.
         """
-        self._check_not_paused()
+        self.check_not_paused()
         rules, sources = self._ingest_rules(forced=runtime), self.transcripts_to_import(paths)
         tombstones = self._connections.tombstones()
         return ingest.take_again(self._archive, rules, sources, lost, tombstones=tombstones, now=utc_now())
 
-    def _check_not_paused(self) -> None:
+    def check_not_paused(self) -> None:
+        """Raise UsageError while capture is paused."""
         if policy.read_pause(self._path, utc_now()):
             raise UsageError("capture is paused, so nothing was copied; `perdure resume` ends the pause")
 

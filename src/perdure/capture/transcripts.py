@@ -20,6 +20,7 @@ from typing import Any
 
 from perdure.disk import make_folder, replace_file
 from perdure.errors import FormatFault, UsageError
+from perdure.types import EXTERNAL_RUNTIMES
 
 # the origin ---------------------------------------------------------------------------------------------------
 
@@ -50,12 +51,12 @@ def clean_id(value: Any) -> str:
 def find_session_fault(session: str, runtime: str = "") -> str:
     """Return why a caller may not name a session so, or "".
 
-    The id of a session is one plain segment; that of a sub-agent is `<session>/<agent>`. A note's, or a host file's, is
-    its path.
+    The id of a session is one plain segment; that of a sub-agent is `<session>/<agent>`. That of a note, a host file or
+    an external document is its path or address.
     """
     if not session.isprintable():
         return "it has characters that cannot be printed"
-    if runtime in ("notes", "host-memory", "instructions"):
+    if runtime in ("notes", "host-memory", "instructions", *EXTERNAL_RUNTIMES):
         return ""
     segments = session.split("/")
     if "\\" in session or len(segments) > 2 or (len(segments) == 2 and "" in segments) or {".", ".."} & set(segments):

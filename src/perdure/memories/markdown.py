@@ -330,12 +330,12 @@ def make_page_path(parts: Iterable[str]) -> str:
     >>> make_page_path(["CLAUDE.md"])
     'notes/claude-md'
     """
-    return "/".join(["notes", *(_slugify(part) for part in list(parts)[-4:])])
+    return "/".join(["notes", *(slugify(part) for part in list(parts)[-4:])])
 
 
 def make_section_path(page: str, headings: Sequence[str]) -> str:
     """Return the path of the part of a page that is below these headings."""
-    return "/".join([page, *(_slugify(heading) for heading in headings[-_MAX_HEADINGS:])])
+    return "/".join([page, *(slugify(heading) for heading in headings[-_MAX_HEADINGS:])])
 
 
 def make_item_path(page: str, item: NoteItem) -> str:
@@ -345,10 +345,10 @@ def make_item_path(page: str, item: NoteItem) -> str:
     'notes/claude-md/testing/run-the-tests-before-you-d8ba'
     """
     text_hash = hashlib.sha256(normalise(item.text).encode()).hexdigest()[:_HASH_CHARS]
-    return f"{make_section_path(page, item.headings)}/{_slugify(item.text)}-{text_hash}"
+    return f"{make_section_path(page, item.headings)}/{slugify(item.text)}-{text_hash}"
 
 
-def _slugify(words: str) -> str:
+def slugify(words: str) -> str:
     """Return words as a part of a path: letters and digits of any script, with dashes between; "x" if there
     are none.
     """

@@ -203,9 +203,9 @@ def import_files(memories: Memories, paths: Iterable[Path], terms: ImportTerms) 
     """
     result = ImportResult()
     drafts: list[tuple[MemoryDraft, bool]] = []  # new memories of an export, and whether they are retired
-    for file in _iter_files(paths, result):
+    for file in iter_files(paths, result.refusals):
         try:
-            file_text = _read_text(file)
+            file_text = read_text(file)
             result.n_files += 1
             if markdown.is_memory_page(file_text):
                 drafts += _import_memory_page(memories, markdown.parse_page(file_text), terms, result)
@@ -219,13 +219,13 @@ def import_files(memories: Memories, paths: Iterable[Path], terms: ImportTerms) 
     return result
 
 
-def _iter_files(paths: Iterable[Path], result: ImportResult) -> Iterator[Path]:
+def iter_files(paths: Iterable[Path], refusals: list[FileRefusal]) -> Iterator[Path]:
     """Yield the files to read, each once; refuse links that lead out."""
     seen_files: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
-        for file in _iter_folder(path, result) if path.is_dir() else _iter_named(path, result):
+        for file in _iter_folder(path, refusals) if path.is_dir() else _iter_named(path, refusals):
             if file.resolve() not in seen_files:
                 seen_files.add(file.resolve())
                 if len(seen_files) > MAX_FILES:
@@ -233,23 +233,23 @@ def _iter_files(paths: Iterable[Path], result: ImportResult) -> Iterator[Path]:
                 yield file
 
 
-def _iter_named(path: Path, result: ImportResult) -> Iterator[Path]:
+def _iter_named(path: Path, refusals: list[FileRefusal]) -> Iterator[Path]:
     """Yield a named file; refuse a link that leads out of its repository or folder."""
     root = find_repository(path) or path.parent.absolute()
     if path.is_symlink() and not path.resolve().is_relative_to(Path(root).resolve()):
-        result.refusals.append(FileRefusal(str(path), f"is a link to a place outside {root}; give the file itself"))
+        refusals.append(FileRefusal(str(path), f"is a link to a place outside {root}; give the file itself"))
         return
     yield path.resolve() if path.is_symlink() else path
 
 
-def _iter_folder(folder: Path, result: ImportResult) -> Iterator[Path]:
+def _iter_folder(folder: Path, refusals: list[FileRefusal]) -> Iterator[Path]:
     """Yield the Markdown files below a folder, by name. Links are not followed: their targets are found by
     themselves.
     """
     root = folder.resolve()
     for parent, folders, names in os.walk(folder):
         links = [name for name in (*folders, *names) if (Path(parent) / name).is_symlink()]
-        result.refusals += [
+        refusals += [
             FileRefusal(str(Path(parent) / name), f"is a link to a place outside {folder}")
             for name in sorted(links)
             if not (Path(parent) / name).resolve().is_relative_to(root)
@@ -258,7 +258,7 @@ def _iter_folder(folder: Path, result: ImportResult) -> Iterator[Path]:
         yield from (Path(parent) / n for n in sorted(names) if n not in links and n.lower().endswith(_SUFFIXES))
 
 
-def _read_text(file: Path) -> str:
+def read_text(file: Path) -> str:
     """Return the text of a file. Raises UsageError if it is not a readable text file."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:
@@ -288,7 +288,7 @@ def _import_memory_page(
     memory = _find_memory(memories, memory_id)
     if memory is None:
         return [(_build_draft(page, terms), page.get_value("retired") == "true")]
-    if memory.text == page_text or _get_current_text(memories, memory) == page_text:
+    if memory.text == page_text or get_current_text(memories, memory) == page_text:
         result.n_unchanged += 1
     elif not memory.is_current:
         raise UsageError(
@@ -310,7 +310,7 @@ def _find_memory(memories: Memories, identifier: str) -> Memory | None:
         return None
 
 
-def _get_current_text(memories: Memories, memory: Memory) -> str:
+def get_current_text(memories: Memories, memory: Memory) -> str:
     """Return the current text on the path of a memory; "" if there is none."""
     return next(
         (chain_memory.text for chain_memory in memories.history(memory.memory_id) if chain_memory.is_current), ""
@@ -401,7 +401,7 @@ def _import_notes(
     memories: Memories, file: Path, parsed_notes: ParsedNotes, terms: ImportTerms, result: ImportResult
 ) -> None:
     """Import the statements of a page that it did not have at its last import."""
-    project, page = terms.project(file), notes.make_page_path(_split_page_path(file))
+    project, page = terms.project(file), notes.make_page_path(split_page_path(file))
     items = list(dict.fromkeys(map(_mask_item, parsed_notes.items)))
     new_items, gone_memories = _diff_statements(items, _list_last_imported(memories, page, project))
     replaced_paths = notes.pair_changed(
@@ -418,12 +418,12 @@ def _import_notes(
             stated_at=stated_at,
             trust=terms.trust,
             how="imported",
-            memory_id=_make_statement_id(memories, stated_at, path, item.text),
+            memory_id=make_statement_id(memories, stated_at, path, item.text),
         )
         for n, item in enumerate(new_items)
         for path in [replaced_paths.get(n) or notes.make_item_path(page, item)]
         if n not in replaced_paths
-        or _get_current_text(memories, gone_memories[path]) != item.text  # its owner has corrected both
+        or get_current_text(memories, gone_memories[path]) != item.text  # its owner has corrected both
     ]
     result.n_unchanged += len(items) - len(drafts)
     _store_statements(memories, drafts, set(replaced_paths.values()), file, result)
@@ -455,7 +455,7 @@ def _store_statements(
     result.n_forgotten += len(drafts) - len(keep_results)
 
 
-def _split_page_path(file: Path) -> tuple[str, ...]:
+def split_page_path(file: Path) -> tuple[str, ...]:
     """Return the parts of a page's path: below its repository or the user's home, otherwise the folder and the
     file.
     """
@@ -494,7 +494,7 @@ def _diff_statements(
     return new_items, gone_memories
 
 
-def _make_statement_id(memories: Memories, stated_at: datetime, path: str, text: str) -> str:
+def make_statement_id(memories: Memories, stated_at: datetime, path: str, text: str) -> str:
     """Return the id of a page's statement, the same in every home; "" for a random id if another memory has
     it.
     """

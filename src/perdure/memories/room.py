@@ -16,7 +16,8 @@ from perdure.archive import injections, memory_events
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress, pending_rows, utc_now
 from perdure.errors import IndexFault, MemoryMissing, PerdureError, RecallMissing, UsageError
-from perdure.index import memory_rows
+from perdure.identity import find_project
+from perdure.index import memory_rows, runs
 from perdure.memories.store import Memories, SharedMemories
 from perdure.types import Memory, MemoryHit, Principal
 from perdure.upkeep import Upkeep
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from perdure.memories.gate import RepositoryFact
     from perdure.memories.markdown_io import ExportResult, ImportResult, ImportTerms
     from perdure.memories.mine import MiningRequest, MiningResult
+    from perdure.memories.other_stores.plan import StoreTerms
+    from perdure.memories.other_stores.take_in import StoreImport
     from perdure.memories.proposals import ConsolidationProposal
     from perdure.memories.stated import StatementsResult
 
@@ -291,6 +294,36 @@ class MemoryRoom(Memories):
         if result.n_injections:
             self.connections.follow_journals()
         return result
+
+    # other products ---------------------------------------------------------------------------------------
+
+    def import_store(
+        self, store: str, path: Path | None = None, *, terms: StoreTerms | None = None, dry_run: bool = False
+    ) -> StoreImport:
+        """Import the memories of another product: its records as turns, and the memories that pass the write gate.
+
+        store: one of STORE_RUNTIMES. path: None for where this user has it. dry_run: change nothing. Raises UsageError
+        for a store that cannot be read, or while capture is paused.
+        """
+        from perdure.memories.other_stores import plan, take_in
+
+        terms = terms or plan.StoreTerms(project=self.find_named_project)
+        contents = take_in.read_store(store, path)
+        store_plan = plan.plan_import(self, store, contents, terms)
+        if dry_run:
+            return take_in.StoreImport(store_plan)
+        result = take_in.take_in(self, self.captures, contents, store_plan, terms)
+        self.upkeep.catch_up()
+        self.embed_new()
+        return result
+
+    def find_named_project(self, name: str) -> str | None:
+        """Return the project of a name in another product's store: the one known folder of that name, or the name."""
+        if not name or name.startswith("/"):
+            return find_project(name or None)
+        known_projects = runs.list_names(self.connections.index_with_memories(), self.connections.principal, "project")
+        matches = [project for project in known_projects if project.rpartition("/")[2] == name]
+        return matches[0] if len(matches) == 1 else name
 
     # Markdown ---------------------------------------------------------------------------------------------
 
