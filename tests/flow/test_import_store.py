@@ -368,3 +368,66 @@ def test_notes_can_be_the_owners_words(perdure, stores) -> None:
     output = perdure("import", "--from", "markdown", notes, "--trust", "owner", "--everywhere", "--apply", "--json")[1]
     (result,) = json.loads(output)["result"]["imports"]
     assert [(memory["trust"], memory["project"]) for memory in result["new"]] == [("owner", None)] * 2
+
+
+# out --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(home):
+    home.remember("I prefer Helix", kind="preference", path="user/preferences/editor")
+    home.remember("The staging server listens on port 8443", path="servers/staging/port")
+    home.remember("Line one\nand line two", path="servers/staging/note", cwd="/work/shop")
+    home.remember("We used Vim before", path="old")
+    home.memories.change([home.memories.history("old")[0].memory_id], retired=True)
+    return home
+
+
+def test_an_export_is_read_again_and_adds_nothing(filled, tmp_path: Path) -> None:
+    paths = {"memory-server": "memory.jsonl", "mem0": "mem0.json", "basic-memory": ""}
+    for form, name in paths.items():
+        out = tmp_path / form
+        assert filled.memories.export_to(form, out).n_written == (2 if form == "basic-memory" else 1)
+        assert filled.memories.export_to(form, out).n_written == 0
+        plan = filled.memories.import_store(form, out / name, dry_run=True).plan
+        assert (plan.n_records, len(plan.new), len(plan.discarded)) == (3, 0, 3), plan.new
+
+
+def test_an_export_has_the_words_and_times_of_each_memory(filled, opened, tmp_path: Path) -> None:
+    for form, name in {"memory-server": "memory.jsonl", "mem0": "mem0.json", "basic-memory": ""}.items():
+        out, other = tmp_path / form, opened(f"home-of-{form}")
+        filled.memories.export_to(form, out)
+        texts = {memory.text for memory in other.memories.import_store(form, out / name).new}
+        assert len(texts) == 3 and all(
+            any(words in text for text in texts) for words in ("I prefer Helix", "port 8443")
+        )
+
+
+def test_claude_gets_one_dated_line_for_each_memory(filled, tmp_path: Path) -> None:
+    filled.memories.export_to("claude", tmp_path / "out", prefix="user")
+    (memory,) = filled.memories.list_memories(prefix="user")
+    written = (tmp_path / "out" / "claude-memory.md").read_text()
+    assert written == f"[{memory.stated_at:%Y-%m-%d}] - I prefer Helix\n"
+
+
+def test_an_export_overwrites_nothing_unless_it_is_told_to(filled, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "memory.jsonl").write_text('{"type":"entity","name":"mine","observations":[]}')
+    result = filled.memories.export_to("memory-server", out)
+    assert (result.n_written, len(result.refusals)) == (0, 1) and "mine" in (out / "memory.jsonl").read_text()
+    assert filled.memories.export_to("memory-server", out, replace=True).n_written == 1
+    (out / "mem0.json").symlink_to(tmp_path / "elsewhere")
+    assert "link" in filled.memories.export_to("mem0", out, replace=True).refusals[0].why
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(UsageError, match="inside the home"):
+        filled.memories.export_to("mem0", filled.path / "x")
+
+
+def test_the_command_writes_every_form(perdure, tmp_path: Path) -> None:
+    perdure("remember", "I prefer Helix", "--everywhere")
+    for form in ("markdown", "basic-memory", "memory-server", "mem0", "claude"):
+        status, output = perdure("memories", "export", str(tmp_path / form), "--to", form, "--json")
+        assert (status, json.loads(output)["result"]["written"]) == (0, 1)
+    status, output = perdure("memories", "export", str(tmp_path / "x"), "--to", "mem0", "--all")
+    assert status == 2 and "no history" in output

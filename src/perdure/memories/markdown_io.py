@@ -66,14 +66,24 @@ def export_files(memories: Memories, folder: Path, *, prefix: str = "", every: b
     """
     memories_by_file = markdown.choose_file_names(memories.list_memories(prefix=prefix, every=every))
     stored_texts = {memory.text for memory in memories.list_memories(every=True)}
+    files = {
+        name: markdown.render_memory(memory).encode("utf-8", "replace") for name, memory in memories_by_file.items()
+    }
+    return write_files(folder, files, can_replace=lambda raw: _is_known(raw, stored_texts))
+
+
+def write_files(folder: Path, files: Mapping[str, bytes], *, can_replace: Callable[[bytes], bool]) -> ExportResult:
+    """Write files below a folder, never through a link.
+
+    can_replace: returns whether a file with other content may be overwritten. Raises UsageError for a folder that is a
+    link, or cannot be made or opened.
+    """
     result = ExportResult()
     root = _open_folder(folder)
     try:
-        for name, memory in memories_by_file.items():
+        for name, raw in files.items():
             try:
-                changed = _write_if_changed(
-                    root, name, markdown.render_memory(memory).encode("utf-8", "replace"), stored_texts
-                )
+                changed = _write_if_changed(root, name, raw, can_replace)
             except OSError as error:
                 result.refusals.append(FileRefusal(name, _explain_error(error)))
             except UsageError as error:
@@ -102,17 +112,17 @@ def _explain_error(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _write_if_changed(root: int, name: str, raw: bytes, stored_texts: Collection[str]) -> bool:
+def _write_if_changed(root: int, name: str, raw: bytes, can_replace: Callable[[bytes], bool]) -> bool:
     """Write a file below an open folder, never through a link; return whether anything changed."""
     *parents, file_name = name.split("/")
     descriptors = [os.dup(root)]
     try:
         for part in parents:
             descriptors.append(_open_subfolder(descriptors[-1], part))
-        existing = _read_existing(descriptors[-1], file_name)
+        existing = _read_existing(descriptors[-1], file_name, max(MAX_FILE_BYTES, len(raw) + 1))
         if existing == raw:
             return False
-        if existing is not None and not _is_known(existing, stored_texts):
+        if existing is not None and not can_replace(existing):
             raise UsageError("the file has other content, or edits that are not imported; import it or move it")
         _replace_file(descriptors[-1], file_name, raw)
     finally:
@@ -129,7 +139,7 @@ def _open_subfolder(parent: int, name: str) -> int:
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
 
 
-def _read_existing(folder: int, name: str) -> bytes | None:
+def _read_existing(folder: int, name: str, max_bytes: int) -> bytes | None:
     """Return the content of a file; None if there is none. Raises OSError for a link."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
@@ -138,7 +148,7 @@ def _read_existing(folder: int, name: str) -> bytes | None:
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UsageError("an entry with this name is not a file; move it")
-        return file.read(MAX_FILE_BYTES)
+        return file.read(max_bytes)
 
 
 def _is_known(raw: bytes, stored_texts: Collection[str]) -> bool:

@@ -325,6 +325,24 @@ class MemoryRoom(Memories):
         matches = [project for project in known_projects if project.rpartition("/")[2] == name]
         return matches[0] if len(matches) == 1 else name
 
+    def export_to(self, form: str, folder: Path, *, prefix: str = "", replace: bool = False) -> ExportResult:
+        """Write the current memories into a folder in the form that another product reads.
+
+        form: one of `other_stores.export.FORMS`. replace: overwrite files with other content. Raises UsageError for a
+        folder inside the home, or one that cannot be written.
+        """
+        from perdure.memories import markdown_io
+        from perdure.memories.other_stores import export
+
+        self._check_outside(folder)
+        memories = [memory for memory in self.list_memories(prefix=prefix) if memory.agent == self.agent]
+        files = export.render_files(form, memories, user=self.user)
+        return markdown_io.write_files(folder, files, can_replace=lambda _: replace)
+
+    def _check_outside(self, folder: Path) -> None:
+        if folder.resolve().is_relative_to(self.connections.path.resolve()):
+            raise UsageError(f"{folder} is inside the home; give a folder outside the home")
+
     # Markdown ---------------------------------------------------------------------------------------------
 
     def export_markdown(self, folder: Path, *, prefix: str = "", every: bool = False) -> ExportResult:
@@ -334,8 +352,7 @@ class MemoryRoom(Memories):
         """
         from perdure.memories import markdown_io
 
-        if folder.resolve().is_relative_to(self.connections.path.resolve()):
-            raise UsageError(f"{folder} is inside the home; give a folder outside the home")
+        self._check_outside(folder)
         return markdown_io.export_files(self, folder, prefix=prefix, every=every)
 
     def import_markdown(self, paths: Iterable[Path], *, terms: ImportTerms | None = None) -> ImportResult:

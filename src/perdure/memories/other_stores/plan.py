@@ -89,7 +89,7 @@ def plan_import(memories: Memories, store: str, contents: StoreContents, terms: 
         elif discard := _find_discard(memories, placed.record, draft, known_texts):
             plan.discarded.append(discard)
         else:
-            known_texts.add((normalise(draft.text), draft.project))
+            known_texts.setdefault(normalise(draft.text), set()).add(draft.project)
             (plan.changed if placed.replaced else plan.new).append(PlannedRecord(placed.record, draft))
             plan.by_project[draft.project or ""] += 1
     return plan
@@ -112,9 +112,13 @@ def _list_last_imported(memories: Memories, records: Sequence[StoreRecord]) -> d
     return last_imported
 
 
-def _list_known_texts(memories: Memories) -> set[tuple[str, str | None]]:
-    current = (memory for memory in memories.list_memories() if memory.agent == memories.agent)
-    return {(normalise(memory.text), memory.project) for memory in current}
+def _list_known_texts(memories: Memories) -> dict[str, set[str | None]]:
+    """Return the texts of the current memories, each with the projects that have it."""
+    known_texts: dict[str, set[str | None]] = {}
+    for memory in memories.list_memories():
+        if memory.agent == memories.agent:
+            known_texts.setdefault(normalise(memory.text), set()).add(memory.project)
+    return known_texts
 
 
 def _place_records(
@@ -213,13 +217,14 @@ def _is_forgotten(memories: Memories, record: StoreRecord, draft: MemoryDraft) -
 
 
 def _find_discard(
-    memories: Memories, record: StoreRecord, draft: MemoryDraft, known_texts: set[tuple[str, str | None]]
+    memories: Memories, record: StoreRecord, draft: MemoryDraft, known_texts: Mapping[str, set[str | None]]
 ) -> DiscardedRecord | None:
     """Return why a record is kept out; None if it becomes a memory."""
     if len(draft.text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
         return DiscardedRecord(record, "long", f"has more than {MAX_TEXT_BYTES:,} bytes")
-    text = normalise(draft.text)
-    if (text, draft.project) in known_texts or (text, None) in known_texts:
+    statements = (draft.text, draft.text.removeprefix(f"{record.name}: "))
+    projects: set[str | None] = set().union(*(known_texts.get(normalise(statement), ()) for statement in statements))
+    if projects and (draft.project is None or projects & {draft.project, None}):
         return DiscardedRecord(record, gate.GateReason.DUPLICATE.value, "is a memory here already")
     if draft.trust != "owner":
         weakness = gate.find_weakness(draft.text, lambda: memories.list_facts(draft.project))
