@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from perdure import config as settings
-from perdure import disk, log
+from perdure import disk, formats, log
 from perdure.archive import ingest
 from perdure.archive.archive import Delta, StoreResult
 from perdure.archive.manifest import RunRecord
@@ -23,10 +24,11 @@ from perdure.capture import enqueue, host_memories, policy, transcripts
 from perdure.capture.enqueue import OutboxDelta
 from perdure.connections import Connections, Progress, utc_now
 from perdure.errors import FormatFault, IndexFault, PerdureError, UsageError
+from perdure.formats import external
 from perdure.identity import find_project
 from perdure.index import runs
 from perdure.sqlite import apsw
-from perdure.types import Origin, Span
+from perdure.types import MCP_RUNTIME, Origin, Span
 
 _LOCK_WAIT_S = 60.0  # for another process that empties the outbox, where nobody waits for an answer
 
@@ -84,6 +86,23 @@ class Captures:
             self._archive, rules, origin, lines, path=path, tombstones=tombstones, now=utc_now()
         )
         return result.outcome == "stored", ingest.list_line_spans(self._archive, rules.user, origin)
+
+    def capture_document(
+        self, address: str, document: str, *, cwd: str | None, dry_run: bool = False
+    ) -> Literal["new", "changed", "unchanged"]:
+        """Store a document that an MCP server gave, if it changed since the last time; dry_run: only compare.
+
+        Raises UsageError while capture is paused, or if the folder is excluded.
+        """
+        origin = ingest.clean_origin(Origin(MCP_RUNTIME, address, address, cwd=cwd))
+        rows = [external.ExternalRow(words, tuple(above)) for above, words in host_memories.split_paragraphs(document)]
+        lines = external.make_lines(origin.session, rows, changed_at=utc_now())
+        stored_lines = ingest.list_line_spans(self._archive, self._connections.user, origin)
+        if not formats.list_new_lines(origin.runtime, stored_lines, lines, is_live=True):
+            return "unchanged"
+        if not dry_run:
+            self.store_document(origin, lines, path=address)
+        return "changed" if stored_lines else "new"
 
     # what may not be kept ---------------------------------------------------------------------------------
 

@@ -133,7 +133,8 @@ def settings(table: Any, lead: str = "") -> Iterator[str]:
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if each := field.metadata.get("each"):
-            yield from settings(each(), f"{lead}{field.name}.MODEL.")
+            key = "NAME" if field.name == "sources" else "MODEL"
+            yield from settings(each(), f"{lead}{field.name}.{key}.")
         elif dataclasses.is_dataclass(value):
             yield from settings(value, f"{lead}{field.name}.")
         else:

@@ -1,7 +1,7 @@
 """Records of other memory products, and documents of MCP servers -> turns: one a record or a paragraph.
 
 An import makes the lines with `make_lines`; `formats.host_memory` parses them. The last line of a version says which
-records or paragraphs it holds, so that the others count as left. What a server gave is the turn of a tool.
+records or paragraphs it holds, so that the others count as left. They are turns of an agent, as in a host's files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from perdure.errors import FormatFault
 from perdure.formats import host_memory
@@ -18,7 +18,6 @@ from perdure.types import Origin
 
 __all__ = ["ExternalRow", "emit", "identify", "make_lines", "make_row_line", "parse"]
 
-RowAuthor = Literal["agent", "tool"]
 parse = host_memory.parse
 
 
@@ -48,23 +47,20 @@ def _make_row_id(name: str, row: ExternalRow) -> str:
     return hashlib.sha256(raw).hexdigest()[:16]
 
 
-def make_lines(
-    name: str, rows: Iterable[ExternalRow], *, author: RowAuthor, changed_at: datetime | None
-) -> list[bytes]:
+def make_lines(name: str, rows: Iterable[ExternalRow], *, changed_at: datetime | None) -> list[bytes]:
     """Return a header, a line for each row, and one for the version, which lists the rows in order.
 
     name: the path of the store or the address of the document. Equal rows give equal lines.
     """
-    lines = {_make_row_id(name, row): make_row_line(name, row, author=author) for row in rows}
+    lines = {_make_row_id(name, row): make_row_line(name, row) for row in rows}
     version = hashlib.sha256("\0".join(lines).encode()).hexdigest()[:16]
     last_line = {"version": version, "at": changed_at.isoformat() if changed_at else None, "paragraphs": list(lines)}
     return [_encode_line({"file": name}), *lines.values(), _encode_line(last_line)]
 
 
-def make_row_line(name: str, row: ExternalRow, *, author: RowAuthor) -> bytes:
+def make_row_line(name: str, row: ExternalRow) -> bytes:
     """Return the line of one row."""
     line: dict[str, Any] = {"id": _make_row_id(name, row), "headings": list(row.headings), "text": row.text}
-    line |= {"author": author}
     line |= {"record": row.record_id} if row.record_id else {}
     line |= {"at": row.stated_at.isoformat()} if row.stated_at else {}
     return _encode_line(line)

@@ -35,7 +35,6 @@ class _HostLine(msgspec.Struct, gc=False):
     version: Any = None
     at: Any = None
     paragraphs: Any = None
-    author: Any = None
 
 
 _line_decoder = msgspec.json.Decoder(_HostLine)
@@ -87,8 +86,6 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
             collector.skip("heading")  # it stands above the words of each paragraph below it
             return
         draft = TurnDraft("assistant", "agent", [line.span], [Part("text", words)], native_id=identifier or None)
-        if row.author == "tool":
-            draft.role, draft.author = "tool", "tool"
         draft.stated_at = parse_instant(row.at)
         draft.link = (identifier, None) if identifier else None
         collector.drafts.append(draft)

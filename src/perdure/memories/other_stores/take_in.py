@@ -109,14 +109,14 @@ def _store_records(
         name = contents.path if project is None else f"{contents.path}#{project}"
         origin = Origin(plan.store, name, name, cwd=project)
         rows = [ExternalRow(record.raw_text, record.headings, record.record_id, record.stated_at) for record in records]
-        lines = make_lines(name, rows, author="agent", changed_at=contents.changed_at)
+        lines = make_lines(name, rows, changed_at=contents.changed_at)
         try:
             _, span_by_line = captures.store_document(origin, lines, path=contents.path)
         except UsageError as error:
             plan.refusals.append(FileRefusal(name, error.detail))
             continue
         for record, row in zip(records, rows, strict=True):
-            if (span := span_by_line.get(make_row_line(name, row, author="agent"))) is not None:
+            if (span := span_by_line.get(make_row_line(name, row))) is not None:
                 spans[record] = span
     return spans
 

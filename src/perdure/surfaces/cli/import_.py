@@ -37,7 +37,7 @@ from perdure.surfaces.cli.common import (
 )
 from perdure.surfaces.cli.install import CLIENT_NAMES
 from perdure.surfaces.units import describe_retention, describe_saved
-from perdure.types import EXTERNAL_RUNTIMES, PROMPTS_ONLY, RUNTIMES, STORE_RUNTIMES, TRUSTS, Origin
+from perdure.types import EXTERNAL_RUNTIMES, MCP_RUNTIME, PROMPTS_ONLY, RUNTIMES, TRUSTS, Origin
 
 if TYPE_CHECKING:  # a machine that only captures has no home of its own
     from perdure.home import Home
@@ -150,7 +150,8 @@ _MAX_LISTED = 5  # refused files that are listed one by one
   perdure import --from claude-mem                the memories of another product: a preview
   perdure import --from claude-mem --apply        import them
   perdure import --from memory-server memory.jsonl --apply
-  perdure import --from markdown ~/notes --trust owner --apply""",
+  perdure import --from markdown ~/notes --trust owner --apply
+  perdure import --from mcp docs --apply          the documents of the MCP server in [mcp.sources.docs]""",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--tag", "tags", multiple=True, help="Add this tag to the imported runs. Can be repeated.")
@@ -159,9 +160,9 @@ _MAX_LISTED = 5  # refused files that are listed one by one
 @click.option(
     "--from",
     "store",
-    type=click.Choice(STORE_RUNTIMES),
-    help="Import the memories of this product: from where you have it, or from the files and folders that you name. A "
-    "preview; --apply imports.",
+    type=click.Choice(EXTERNAL_RUNTIMES),
+    help="Import the memories of this product: from where you have it, or from the files and folders that you name; "
+    "mcp: the documents of the MCP servers that config.toml names. A preview; --apply imports.",
 )
 @click.option("--apply", is_flag=True, help="With --from: import what the preview shows.")
 @click.option("--trust", type=click.Choice(TRUSTS), help="With --from: the trust of the memories (default: agent).")
@@ -187,11 +188,17 @@ def import_command(
 
     With --from, import the memories of another product instead: each record becomes a turn with its source, and a
     memory if it passes the write gate. The store is only read. A second import adds nothing; a changed record replaces
-    its earlier text.
+    its earlier text. With --from mcp NAME, the resources of that MCP server, and the answers of the tools that its
+    table in config.toml lists, become turns that count as from the web; what did not change is not stored again.
     """
-    paths = tuple(map(_resolve_samples, paths))
     transcript_options = {"--tag": tags, "--format": runtime, "--no-index": no_index, "--again": again}
     _check_ways(options, [name for name, value in transcript_options.items() if value])
+    if options["store"] == MCP_RUNTIME:
+        from perdure.surfaces.cli import import_mcp
+
+        import_mcp.import_sources(shell, list(map(str, paths)), is_applied=options["apply"])
+        return
+    paths = tuple(map(_resolve_samples, paths))
     if options["store"]:
         from perdure.surfaces.cli import import_store
 
@@ -239,6 +246,8 @@ def _check_ways(options: dict[str, Any], transcript_options: Sequence[str]) -> N
     if store and transcript_options:
         raise UsageError(f"{transcript_options[0]} is for transcripts; leave it out with --from {store}")
     store_options = [name for name in ("apply", "trust", "project", "everywhere") if options[name]]
+    if store == MCP_RUNTIME and store_options != ["apply"] * len(store_options):
+        raise UsageError(f"--{store_options[-1]} is not for --from mcp: its table in config.toml says the project")
     if not store and store_options:
         raise UsageError(f"--{store_options[0]} is for the memories of another product: name it with --from")
 
