@@ -298,12 +298,18 @@ class MemoryRoom(Memories):
     # other products ---------------------------------------------------------------------------------------
 
     def import_store(
-        self, store: str, path: Path | None = None, *, terms: StoreTerms | None = None, dry_run: bool = False
+        self,
+        store: str,
+        path: Path | None = None,
+        *,
+        terms: StoreTerms | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> StoreImport:
         """Import the memories of another product: its records as turns, and the memories that pass the write gate.
 
-        store: one of STORE_RUNTIMES. path: None for where this user has it. dry_run: change nothing. Raises UsageError
-        for a store that cannot be read, or while capture is paused.
+        store: one of STORE_RUNTIMES. path: None for where this user has it. dry_run: change nothing. progress: gets
+        (memories done, all). Raises UsageError for a store that cannot be read, or while capture is paused.
         """
         from perdure.memories.other_stores import plan, take_in
 
@@ -312,7 +318,7 @@ class MemoryRoom(Memories):
         store_plan = plan.plan_import(self, store, contents, terms)
         if dry_run:
             return take_in.StoreImport(store_plan)
-        result = take_in.take_in(self, self.captures, contents, store_plan, terms)
+        result = take_in.take_in(self, self.captures, contents, store_plan, terms=terms, progress=progress)
         self.upkeep.catch_up()
         self.embed_new()
         return result

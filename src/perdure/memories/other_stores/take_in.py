@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perdure.captures import Captures
+from perdure.connections import Progress
 from perdure.errors import UsageError
 from perdure.formats.external import ExternalRow, make_lines, make_row_line
 from perdure.memories.gate import STORE_AUTHOR
@@ -50,7 +51,7 @@ class StoreImport:
     plan: StorePlan
     new: list[Memory] = field(default_factory=list)
     changed: list[Memory] = field(default_factory=list)
-    n_held: int = 0  # of the new ones: they wait for review
+    n_held: int = 0  # of these: they wait for review
 
 
 def read_store(store: str, path: Path | None) -> StoreContents:
@@ -76,24 +77,32 @@ def read_store(store: str, path: Path | None) -> StoreContents:
 
 
 def take_in(
-    memories: Memories, captures: Captures, contents: StoreContents, plan: StorePlan, terms: StoreTerms
+    memories: Memories,
+    captures: Captures,
+    contents: StoreContents,
+    plan: StorePlan,
+    *,
+    terms: StoreTerms,
+    progress: Progress | None = None,
 ) -> StoreImport:
     """Store the records of a store, and make the memories of its plan. Records of excluded projects are refused.
 
-    Raises UsageError while capture is paused.
+    progress: gets (memories done, all). Raises UsageError while capture is paused.
     """
     captures.check_not_paused()
-    result = StoreImport(plan)
     spans = _store_records(captures, contents, plan, terms)
-    for planned_records, imported in ((plan.new, result.new), (plan.changed, result.changed)):
-        drafts = [
-            replace(planned.draft, sources=(span,), runtime=plan.store, conversation=contents.path)
-            for planned in planned_records
-            if (span := spans.get(planned.record)) is not None
-        ]
-        plan.n_forgotten += len(planned_records) - len(drafts)
-        imported += _keep_drafts(memories, drafts)
-    result.n_held = sum(memory.in_review for memory in result.new)
+    planned_records = [planned for planned in (*plan.new, *plan.changed) if planned.record in spans]
+    plan.n_forgotten += len(plan.new) + len(plan.changed) - len(planned_records)
+    drafts = [
+        replace(planned.draft, sources=(spans[planned.record],), runtime=plan.store, conversation=contents.path)
+        for planned in planned_records
+    ]
+    made_memories = _keep_drafts(memories, drafts, progress or (lambda _, __: None))
+    changed_places = {(planned.draft.project, planned.draft.path) for planned in plan.changed}
+    result = StoreImport(plan)
+    for memory in made_memories:
+        (result.changed if (memory.project, memory.path) in changed_places else result.new).append(memory)
+    result.n_held = sum(memory.in_review for memory in made_memories)
     return result
 
 
@@ -121,11 +130,12 @@ def _store_records(
     return spans
 
 
-def _keep_drafts(memories: Memories, drafts: Sequence[MemoryDraft]) -> list[Memory]:
+def _keep_drafts(memories: Memories, drafts: Sequence[MemoryDraft], progress: Progress) -> list[Memory]:
     """Store memories, oldest first, so that each takes its place in its history; return the new ones."""
     ordered_drafts = sorted(drafts, key=lambda draft: (draft.stated_at or memories.now(), draft.memory_id))
-    new_memories = []
+    new_memories: list[Memory] = []
     for start in range(0, len(ordered_drafts), _BATCH_MEMORIES):
         results = memories.keep_all(ordered_drafts[start : start + _BATCH_MEMORIES], by=STORE_AUTHOR)
         new_memories += [keep_result.memory for keep_result in results if keep_result.is_new]
+        progress(min(start + _BATCH_MEMORIES, len(ordered_drafts)), len(ordered_drafts))
     return new_memories

@@ -11,7 +11,7 @@ from perdure import text
 from perdure.errors import UsageError
 from perdure.memories.markdown_io import FileRefusal
 from perdure.memories.other_stores.plan import DiscardedRecord, PlannedRecord, StorePlan, StoreTerms
-from perdure.surfaces.cli.common import Shell, format_count, format_time
+from perdure.surfaces.cli.common import Shell, format_count, format_time, show_progress
 from perdure.surfaces.cli.memory_common import memory_to_json, resolve_project
 from perdure.types import Trust
 
@@ -33,9 +33,11 @@ def import_store(shell: Shell, store: str, paths: Sequence[Path], options: dict[
     is_applied = options["apply"]
     with shell.open_home(create=True) as home:
         terms = _build_terms(home, options)
-        imports = [
-            home.memories.import_store(store, path, terms=terms, dry_run=not is_applied) for path in paths or (None,)
-        ]
+        with show_progress(shell, "importing", None) as step:
+            imports = [
+                home.memories.import_store(store, path, terms=terms, dry_run=not is_applied, progress=step)
+                for path in paths or (None,)
+            ]
     if shell.as_json:
         results = [_to_json(imported, is_applied=is_applied) for imported in imports]
         shell.print_json({"store": store, "applied": is_applied, "imports": results}, next_actions=_list_actions(store))
