@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,24 @@ def test_what_a_server_gives_has_limits(source: Source) -> None:
     assert "larger than" in result["refused"][0]["why"] and result["left_out"]["no text"] == 1
     source.write(documents={"notes://picture": ""}, fault="binary")
     assert source.import_()["left_out"] == {"binary": 1, "no text": 1}
+
+
+def test_a_server_over_http_gets_the_secret_of_the_environment(source: Source, monkeypatch) -> None:
+    pytest.importorskip("uvicorn")
+    program = [sys.executable, mcp_source.__file__, str(source.folder / "state.json"), "tide"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url = f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
+            settings = f'[mcp.sources.harbour]\nurl = "{url}"\nkey_env = "HARBOUR_SECRET"\n'
+            (source.home / "config.toml").write_text(settings)
+            monkeypatch.setenv("HARBOUR_SECRET", "tide")
+            assert outcomes(source.import_()) == {"harbour:notes://tides": "new"}
+            monkeypatch.setenv("HARBOUR_SECRET", "ebb")
+            status, output = source.run("harbour", "--apply")
+            assert status == 1 and "harbour:" in output and "ebb" not in output
+        finally:
+            server.terminate()
 
 
 def test_wrong_settings_and_names_say_what_to_do(source: Source) -> None:

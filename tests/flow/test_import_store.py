@@ -193,6 +193,12 @@ def test_what_a_model_wrote_is_held_for_review(opened, tmp_path: Path, stores) -
     assert home.memories.import_store("mem0", stores["mem0"]).plan.n_unchanged == 3
 
 
+def test_a_record_is_told_without_those_beside_it(home, stores) -> None:
+    home.memories.import_store("mem0", stores["mem0"])
+    cues = home.recall("which port does the staging database use?").cues
+    assert [cue.text for cue in cues] == ["The staging database of the shop runs on port 5433"]
+
+
 def test_two_databases_with_the_same_numbers_stay_apart(home, stores, database, tmp_path: Path) -> None:
     home.memories.import_store("claude-mem", stores["claude-mem"])
     other = database("claude-mem.sql", tmp_path / "laptop" / "claude-mem.db")

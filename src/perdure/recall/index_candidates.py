@@ -24,7 +24,7 @@ from perdure.index.visibility import ReadScope
 from perdure.recall.candidates import CandidateDetail, NameSighting, TurnFact
 from perdure.recall.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.recall.truth import Belief, Beliefs
-from perdure.types import Filters, Memory, Principal, Role, Window
+from perdure.types import STORE_RUNTIMES, Filters, Memory, Principal, Role, Window
 
 if TYPE_CHECKING:  # it imports numpy, which keyword recall does not need
     from perdure.index.vector_search import VectorSpace
@@ -141,7 +141,7 @@ class IndexCandidates:
         near_turns -= keyword.find_turns_in_sessions(self.index, self.filters, sorted(near_turns)) | self._find_later(
             near_turns
         )
-        near_turns -= self._find_others(sorted(near_turns), is_readable=False)
+        near_turns -= self._find_others(sorted(near_turns), is_readable=False) | self._find_records(near_turns)
         self._key_by_id(dict.fromkeys(sorted(near_turns), 0.0))
         return {
             self._ids_by_number[row[0]]: [
@@ -159,6 +159,17 @@ class IndexCandidates:
         as_of_ms = to_ms(self.as_of)
         rows = self._query_in("SELECT id, stated_ms FROM turn WHERE id IN ({})", sorted(turns))
         return {turn for turn, stated_ms in rows if stated_ms is None or as_of_ms is None or stated_ms >= as_of_ms}
+
+    def _find_records(self, turns: set[int]) -> set[int]:
+        """Return those of these turns that are records of another product's store: none is about the one beside it."""
+        runtimes = [self.index.find_name("runtime", name) for name in STORE_RUNTIMES]
+        known_runtimes = [runtime for runtime in runtimes if runtime is not None]
+        if not known_runtimes:
+            return set()
+        marks = ", ".join("?" * len(known_runtimes))
+        query = f"""SELECT turn.id FROM turn JOIN run ON run.id = turn.run
+            WHERE turn.id IN ({{}}) AND run.runtime IN ({marks})"""
+        return {turn for (turn,) in self._query_in(query, sorted(turns), *known_runtimes)}
 
     def _find_others(self, turns: Sequence[int], *, is_readable: bool) -> set[int]:
         """Return those of these turns that belong to others: the readable ones, or the others."""
