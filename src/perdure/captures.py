@@ -104,6 +104,11 @@ class Captures:
             self.store_document(origin, lines, path=address)
         return "changed" if stored_lines else "new"
 
+    def list_documents(self, source: str) -> list[str]:
+        """Return the addresses of the documents that were stored of an MCP server. source: its name in the settings."""
+        addresses = self._archive.ledger.list_sessions(self._connections.user, MCP_RUNTIME)
+        return [address for address in addresses if address.startswith(f"{source}:")]
+
     # what may not be kept ---------------------------------------------------------------------------------
 
     def refusal(self, origin: Origin) -> str | None:

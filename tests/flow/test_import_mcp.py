@@ -76,6 +76,20 @@ def test_a_document_comes_in_once_and_again_by_change(source: Source) -> None:
         assert home.memories.list_memories(every=True) == [], "no document is a belief"
 
 
+def test_a_document_that_the_server_lists_no_more_is_left(source: Source) -> None:
+    source.import_()
+    source.write(documents={"notes://other": "The pier opens at nine."})
+    assert "1 gone" in source.run()[1]
+    assert outcomes(source.import_()) == {"harbour:notes://other": "new", "harbour:notes://tides": "gone"}
+    assert outcomes(source.import_()) == {"harbour:notes://other": "unchanged"}
+    with perdure.open(source.home) as home:
+        assert [hit.abandoned for hit in home.search("boathouse").hits] == [True]
+    source.write(documents={"notes://tides": TIDES}, fault="endless")
+    assert outcomes(source.import_()) == {"harbour:notes://tides": "changed"}, "a list without end says nothing is gone"
+    with perdure.open(source.home) as home:
+        assert [hit.abandoned for hit in home.search("boathouse").hits] == [False]
+
+
 def test_a_recalled_document_says_that_it_is_from_the_web(source: Source) -> None:
     source.import_()
     with perdure.open(source.home) as home:

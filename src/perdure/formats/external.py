@@ -30,6 +30,9 @@ class ExternalRow(NamedTuple):
     stated_at: datetime | None = None
 
 
+_EMPTY_ROW = ExternalRow("#")  # a heading without words is no turn, but a version must name something to leave the rest
+
+
 def identify(first_bytes: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
     """Return the document that a path names. The lines themselves are made by an import, never found in a file."""
     name = path.replace("\0", "")
@@ -52,7 +55,7 @@ def make_lines(name: str, rows: Iterable[ExternalRow], *, changed_at: datetime |
 
     name: the path of the store or the address of the document. Equal rows give equal lines.
     """
-    lines = {_make_row_id(name, row): make_row_line(name, row) for row in rows}
+    lines = {_make_row_id(name, row): make_row_line(name, row) for row in list(rows) or [_EMPTY_ROW]}
     version = hashlib.sha256("\0".join(lines).encode()).hexdigest()[:16]
     last_line = {"version": version, "at": changed_at.isoformat() if changed_at else None, "paragraphs": list(lines)}
     return [_encode_line({"file": name}), *lines.values(), _encode_line(last_line)]

@@ -25,11 +25,11 @@ class SourceImport:
     """What came of one server."""
 
     reading: SourceReading
-    outcomes: dict[str, str] = field(default_factory=dict)  # address -> new, changed, unchanged
+    outcomes: dict[str, str] = field(default_factory=dict)  # address -> new, changed, unchanged, gone
 
     @property
     def counts(self) -> Counter[str]:
-        """How many documents are new, changed and unchanged."""
+        """How many documents have each outcome."""
         return Counter(self.outcomes.values())
 
 
@@ -48,7 +48,7 @@ def import_sources(shell: Shell, names: Sequence[str], *, is_applied: bool) -> N
             _import_documents(home, sources.read_source(name, source), source, is_applied=is_applied)
             for name, source in chosen.items()
         ]
-        if is_applied and any(imported.counts["new"] + imported.counts["changed"] for imported in imports):
+        if is_applied and any(set(imported.outcomes.values()) - {"unchanged"} for imported in imports):
             home.upkeep.catch_up()
             home.upkeep.embed_new()
     if shell.as_json:
@@ -80,7 +80,20 @@ def _import_documents(home: Home, reading: SourceReading, source: McpSourceConfi
             )
         except UsageError as error:
             reading.refusals.append((document.address, error.detail))
+    for address in _list_gone(home, reading):
+        if home.captures.capture_document(address, "", cwd=source.project or None, dry_run=not is_applied) == "changed":
+            imported.outcomes[address] = "gone"
     return imported
+
+
+def _list_gone(home: Home, reading: SourceReading) -> list[str]:
+    """Return the stored resources that the server does not list any more; none if it did not list them all."""
+    if not reading.has_all_resources:
+        return []
+    listed = {document.address for document in reading.documents} | {address for address, _ in reading.refusals}
+    tools = f"{reading.name}:tool/"
+    stored_addresses = home.captures.list_documents(reading.name)
+    return [address for address in stored_addresses if address not in listed and not address.startswith(tools)]
 
 
 def _to_json(imported: SourceImport) -> dict[str, Any]:
@@ -90,7 +103,7 @@ def _to_json(imported: SourceImport) -> dict[str, Any]:
         "source": reading.name,
         "server": reading.server,
         "documents": [
-            {"address": address, "chars": sizes[address], "outcome": outcome}
+            {"address": address, "chars": sizes.get(address, 0), "outcome": outcome}
             for address, outcome in imported.outcomes.items()
         ],
         "left_out": dict(+reading.left_out),
@@ -103,8 +116,10 @@ def _print_source(shell: Shell, imported: SourceImport, *, is_applied: bool) -> 
     n_documents = format_count(len(reading.documents), "document")
     shell.out.print(f"{reading.name} ({reading.server}): {n_documents}", style="bold", markup=False)
     prefix = "" if is_applied else "would be "
+    gone_text = f", {counts['gone']:,} gone" if counts["gone"] else ""
     shell.out.print(
         f"  {counts['new']:,} {prefix}new, {counts['changed']:,} {prefix}changed, {counts['unchanged']:,} unchanged"
+        f"{gone_text}"
     )
     fresh = [(address, outcome) for address, outcome in imported.outcomes.items() if outcome != "unchanged"]
     for address, outcome in fresh[:_MAX_SHOWN]:

@@ -26,6 +26,7 @@ from perdure.config import McpSourceConfig, McpToolConfig, read_variable
 from perdure.errors import ConfigFault, SourceAway
 from perdure.text import one_line, printable
 
+TOOL_PREFIX = "tool/"
 MAX_DOCUMENTS = 1000  # of one server
 MAX_DOCUMENT_BYTES = 1 << 20
 MAX_TOTAL_BYTES = 1 << 26  # of one server
@@ -52,6 +53,7 @@ class SourceReading:
     left_out: Counter[str] = field(default_factory=Counter)
     refusals: list[tuple[str, str]] = field(default_factory=list)  # (address, why)
     n_bytes: int = 0
+    has_all_resources: bool = False  # every resource was listed: one that is not there is gone
 
     def add(self, address: str, texts: list[str]) -> None:
         """Add the text of a document, unless it is empty or too large."""
@@ -115,7 +117,7 @@ async def _connect(name: str, source: McpSourceConfig, log: TextIO) -> AsyncIter
 async def _read_resources(client: Client, reading: SourceReading) -> None:
     """Read every resource that the server lists; one that fails costs only itself."""
     for resource in await _list_resources(client, reading):
-        address = _make_address(reading.name, resource.uri)
+        address = make_address(reading.name, resource.uri)
         try:
             result = await client.read_resource(resource.uri)
         except MCPError as error:
@@ -135,7 +137,8 @@ async def _list_resources(client: Client, reading: SourceReading) -> list[Resour
         if cursor is None or len(resources) > MAX_DOCUMENTS:
             break
     n_more = len(resources) - MAX_DOCUMENTS
-    if n_more > 0 or cursor is not None:
+    reading.has_all_resources = n_more <= 0 and cursor is None
+    if not reading.has_all_resources:
         reading.left_out[f"more than {MAX_DOCUMENTS:,} resources"] += max(1, n_more)
     return list(resources.values())[:MAX_DOCUMENTS]
 
@@ -150,7 +153,7 @@ async def _call_tool(client: Client, tool: McpToolConfig, reading: SourceReading
     """Call a tool of the settings; an answer that is an error costs only itself."""
     arguments = json.dumps(tool.arguments, sort_keys=True) if tool.arguments else ""
     call = f"{tool.name}-{hashlib.sha256(arguments.encode()).hexdigest()[:8]}" if arguments else tool.name
-    address = _make_address(reading.name, f"tool/{call}")
+    address = make_address(reading.name, f"{TOOL_PREFIX}{call}")
     try:
         result = await client.call_tool(tool.name, dict(tool.arguments))
     except MCPError as error:
@@ -169,7 +172,8 @@ def _list_answer_texts(result: CallToolResult) -> list[str]:
     return [json.dumps(result.structured_content, ensure_ascii=False, indent=1)] if has_only_structure else texts
 
 
-def _make_address(name: str, place: str) -> str:
+def make_address(name: str, place: str) -> str:
+    """Return the address of a resource or a tool of a source: one word, as a session is named."""
     return "".join(printable(f"{name}:{place}").split())[:_MAX_ADDRESS_CHARS]
 
 
