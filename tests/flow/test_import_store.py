@@ -318,6 +318,36 @@ def test_an_excluded_project_and_a_pause_keep_records_out(opened, stores, tmp_pa
     assert done.new == [] and "excluded" in done.plan.refusals[0].why
 
 
+def test_another_store_of_the_product_replaces_and_removes_nothing(home, stores, tmp_path: Path) -> None:
+    home.memories.import_store("memory-server", stores["memory-server"])
+    other = tmp_path / "work" / "memory.jsonl"
+    other.parent.mkdir()
+    other.write_text('{"type":"entity","name":"shop","observations":["The staging database runs on port 6000"]}')
+    done = home.memories.import_store("memory-server", other)
+    assert (len(done.new), done.changed, done.plan.removed) == (1, [], [])
+    assert home.memories.import_store("memory-server", stores["memory-server"]).plan.n_unchanged == 5
+
+
+def test_a_note_above_another_one_does_not_lose_its_statements(home, tmp_path: Path) -> None:
+    notes = tmp_path / "bm"
+    (notes / "shop").mkdir(parents=True)
+    (notes / "shop.md").write_text("---\npermalink: shop\n---\n- [fact] The shop opens at nine\n")
+    (notes / "shop" / "pier.md").write_text("---\npermalink: shop/pier\n---\n- [fact] The pier opens at ten\n")
+    home.memories.import_store("basic-memory", notes)
+    plan = home.memories.import_store("basic-memory", notes, dry_run=True).plan
+    assert (plan.n_unchanged, plan.new, plan.removed) == (2, [], [])
+
+
+def test_a_later_text_of_the_store_does_not_replace_the_owners(home, stores) -> None:
+    done = home.memories.import_store("memory-server", stores["memory-server"])
+    (port,) = [memory for memory in done.new if "5433" in memory.text]
+    home.memories.edit(port.memory_id, "shop: The staging database runs on port 5439")
+    path = stores["memory-server"]
+    path.write_text(path.read_text().replace("5433", "5434"))
+    again = home.memories.import_store("memory-server", path)
+    assert (again.new, again.changed, [item.reason for item in again.plan.discarded]) == ([], [], ["corrected"])
+
+
 def test_a_rebuild_gives_the_same_memories(home, stores) -> None:
     for store, path in stores.items():
         home.memories.import_store(store, path)

@@ -50,6 +50,7 @@ def read(path: Path, contents: StoreContents) -> None:
 
 def iter_notes(paths: Iterable[Path], contents: StoreContents) -> Iterable[NoteFile]:
     """Yield the readable Markdown files at and below these paths; refuse the others by name."""
+    contents.has_own_pages = True
     for file in iter_files(paths, contents.refusals):
         try:
             text, changed_at = read_text(file), datetime.fromtimestamp(file.stat().st_mtime, UTC)

@@ -45,7 +45,7 @@ class DiscardedRecord(NamedTuple):
     """A record that is kept out."""
 
     record: StoreRecord
-    reason: str  # one of gate.GateReason, or "long"
+    reason: str  # one of gate.GateReason, or "long", or "corrected"
     why: str  # follows "it"
 
 
@@ -80,13 +80,13 @@ def plan_import(memories: Memories, store: str, contents: StoreContents, terms: 
     plan.left_out, plan.refusals = +contents.left_out, list(contents.refusals)
     last_imported = _list_last_imported(memories, contents.records)
     known_texts = _list_known_texts(memories)
-    for placed in _place_records(contents.records, terms, last_imported, plan):
+    for placed in _place_records(contents, terms, last_imported, plan):
         draft = _build_draft(memories, placed, contents.changed_at, terms)
         if _is_known(memories, placed, draft):
             plan.n_unchanged += 1
         elif _is_forgotten(memories, placed.record, draft):
             plan.n_forgotten += 1
-        elif discard := _find_discard(memories, placed.record, draft, known_texts):
+        elif discard := _find_discard(memories, placed, draft, known_texts):
             plan.discarded.append(discard)
         else:
             known_texts.setdefault(normalise(draft.text), set()).add(draft.project)
@@ -122,19 +122,23 @@ def _list_known_texts(memories: Memories) -> dict[str, set[str | None]]:
 
 
 def _place_records(
-    records: Iterable[StoreRecord], terms: StoreTerms, last_imported: Mapping[_Key, Memory], plan: StorePlan
+    contents: StoreContents, terms: StoreTerms, last_imported: Mapping[_Key, Memory], plan: StorePlan
 ) -> Iterator[_RecordPlace]:
     """Yield each record with its project, its path and its last import; note in the plan what is gone."""
     groups: dict[tuple[str | None, str], list[StoreRecord]] = {}
-    for record in records:
+    for record in dict.fromkeys(contents.records):
         groups.setdefault((terms.project(record.project), record.page), []).append(record)
     memories_by_page: dict[tuple[str | None, str], dict[str, Memory]] = {}
     for (project, path), memory in last_imported.items():
-        for page in _list_parents(path):
-            if (project, page) in groups:
-                memories_by_page.setdefault((project, page), {})[path] = memory
-    for (project, page), group in groups.items():
-        yield from _place_group(group, project, memories_by_page.get((project, page), {}), plan)
+        pages = [page for page in _list_parents(path) if (project, page) in groups]
+        if pages:  # the longest: a page can be above another one
+            memories_by_page.setdefault((project, pages[-1]), {})[path] = memory
+    for (project, page), records in groups.items():
+        remaining = memories_by_page.get((project, page), {})
+        yield from _place_named([record for record in records if record.record_id], project, remaining)
+        others = {path: remaining.pop(path) for path in list(remaining) if not _is_from(remaining[path], contents)}
+        yield from _place_unnamed([record for record in records if not record.record_id], project, remaining, others)
+        plan.removed += [memory for memory in remaining.values() if memory.is_current]
 
 
 def _list_parents(path: str) -> list[str]:
@@ -142,41 +146,54 @@ def _list_parents(path: str) -> list[str]:
     return ["/".join(parts[:n]) for n in range(1, len(parts))]
 
 
-def _place_group(
-    group: Sequence[StoreRecord], project: str | None, earlier: Mapping[str, Memory], plan: StorePlan
+def _is_from(memory: Memory, contents: StoreContents) -> bool:
+    """Return True if a memory came from this store, and not from another one of the same product."""
+    return contents.has_own_pages or memory.conversation == contents.path
+
+
+def _place_named(
+    records: Iterable[StoreRecord], project: str | None, remaining: dict[str, Memory]
 ) -> Iterator[_RecordPlace]:
-    """Yield the records of one page. earlier: folded path -> the last import below the page."""
-    remaining = dict(earlier)
-    unnamed = []
-    for record in dict.fromkeys(group):
-        if record.record_id:
-            path = f"{markdown.make_section_path(record.page, record.headings)}/{markdown.slugify(record.record_id)}"
-            yield _RecordPlace(record, project, path, remaining.pop(fold_path(path), None))
-        else:
-            unnamed.append(record)
+    """Yield the records that have a name in their store; take their last imports out of the remaining ones."""
+    for record in records:
+        path = f"{markdown.make_section_path(record.page, record.headings)}/{markdown.slugify(record.record_id)}"
+        yield _RecordPlace(record, project, path, remaining.pop(fold_path(path), None))
+
+
+def _place_unnamed(
+    records: Sequence[StoreRecord], project: str | None, remaining: dict[str, Memory], others: Mapping[str, Memory]
+) -> Iterator[_RecordPlace]:
+    """Yield records that only their words name, and take what they were or replace out of the remaining imports.
+
+    remaining: folded path -> last import from this store; others: those from other stores of the product.
+    """
     paths_by_text: dict[str, list[str]] = {}
     for path, memory in remaining.items():
         paths_by_text.setdefault(normalise(memory.text), []).append(path)
     new_records = []
-    for record in unnamed:
+    for record in records:
         if same_paths := paths_by_text.get(normalise(record.text)):
             memory = remaining.pop(same_paths.pop(0))
             yield _RecordPlace(record, project, memory.path, memory)
         else:
             new_records.append(record)
-    lead = f"{group[0].name}: "  # words that all statements of the page share make none of them alike
-    replaced_paths = markdown.pair_changed(
-        [
-            (markdown.make_section_path(record.page, record.headings), record.text.removeprefix(lead))
-            for record in new_records
-        ],
-        {path: memory.text.removeprefix(lead) for path, memory in remaining.items()},
-    )
+    replaced_paths = _pair_changed(new_records, remaining)
     for number, record in enumerate(new_records):
         replaced = remaining.pop(replaced_paths[number]) if number in replaced_paths else None
         path = markdown.make_item_path(record.page, NoteItem(record.headings, record.text))
+        replaced = replaced or others.get(fold_path(path))
         yield _RecordPlace(record, project, replaced.path if replaced else path, replaced)
-    plan.removed += [memory for memory in remaining.values() if memory.is_current]
+
+
+def _pair_changed(records: Sequence[StoreRecord], remaining: Mapping[str, Memory]) -> dict[int, str]:
+    """Return the path of the import that each record replaces, by its number."""
+    lead = f"{records[0].name}: " if records else ""  # words that all statements of a page share make none alike
+    statements = [
+        (markdown.make_section_path(record.page, record.headings), record.text.removeprefix(lead)) for record in records
+    ]
+    return markdown.pair_changed(
+        statements, {path: memory.text.removeprefix(lead) for path, memory in remaining.items()}
+    )
 
 
 # decisions ----------------------------------------------------------------------------------------------------
@@ -217,9 +234,10 @@ def _is_forgotten(memories: Memories, record: StoreRecord, draft: MemoryDraft) -
 
 
 def _find_discard(
-    memories: Memories, record: StoreRecord, draft: MemoryDraft, known_texts: Mapping[str, set[str | None]]
+    memories: Memories, placed: _RecordPlace, draft: MemoryDraft, known_texts: Mapping[str, set[str | None]]
 ) -> DiscardedRecord | None:
     """Return why a record is kept out; None if it becomes a memory."""
+    record = placed.record
     if len(draft.text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
         return DiscardedRecord(record, "long", f"has more than {MAX_TEXT_BYTES:,} bytes")
     statements = (draft.text, draft.text.removeprefix(f"{record.name}: "))
@@ -227,9 +245,17 @@ def _find_discard(
     if projects and (draft.project is None or projects & {draft.project, None}):
         return DiscardedRecord(record, gate.GateReason.DUPLICATE.value, "is a memory here already")
     if draft.trust != "owner":
+        if placed.replaced is not None and _is_corrected(memories, placed.replaced):
+            return DiscardedRecord(record, "corrected", "was corrected by you here")
         weakness = gate.find_weakness(draft.text, lambda: memories.list_facts(draft.project))
         if weakness is not None:
             return DiscardedRecord(record, weakness.value, gate.EXPLANATIONS[weakness])
     if refusal := memories.find_refusal(draft):
         return DiscardedRecord(record, refusal.reason.value, refusal.why)
     return None
+
+
+def _is_corrected(memories: Memories, memory: Memory) -> bool:
+    """Return True if the owner's own words have taken the place of an import."""
+    chain = memories.history(memory.memory_id)
+    return any(chain_memory.is_current and chain_memory.trust == "owner" for chain_memory in chain)

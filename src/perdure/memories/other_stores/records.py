@@ -58,6 +58,7 @@ class StoreContents:
     records: list[StoreRecord] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)  # kind of entry -> how many
     refusals: list[FileRefusal] = field(default_factory=list)
+    has_own_pages: bool = False  # each page is a file: no other store of the product has it
 
     def add(self, record: StoreRecord) -> None:
         """Add a record with its secrets masked; count one without words. Raises UsageError beyond MAX_RECORDS."""

@@ -40,7 +40,8 @@ def import_store(shell: Shell, store: str, paths: Sequence[Path], options: dict[
             ]
     if shell.as_json:
         results = [_to_json(imported, is_applied=is_applied) for imported in imports]
-        shell.print_json({"store": store, "applied": is_applied, "imports": results}, next_actions=_list_actions(store))
+        actions = [] if is_applied else [(f"perdure import --from {store} --apply", "import it")]
+        shell.print_json({"store": store, "applied": is_applied, "imports": results}, next_actions=actions)
         return
     for imported in imports:
         _print_import(shell, imported, is_applied=is_applied)
@@ -59,10 +60,6 @@ def _build_terms(home: Home, options: dict[str, Any]) -> StoreTerms | None:
         project = None if options["everywhere"] else resolve_project(home, options["project"])
         return StoreTerms(trust, lambda _: project)
     return StoreTerms(trust, home.memories.find_named_project)
-
-
-def _list_actions(store: str) -> list[tuple[str, str]]:
-    return [(f"perdure import --from {store} --apply", "import it")]
 
 
 # for programs -------------------------------------------------------------------------------------------------
