@@ -221,6 +221,22 @@ def test_a_name_of_a_project_becomes_its_one_known_folder(home, stores, claude, 
     assert dict(plan.by_project) == {str(folder): 3, "website": 1}
 
 
+def test_a_database_of_an_early_claude_mem_is_read(home, tmp_path: Path) -> None:
+    """Version 4: an observation is one text, and no session has another name."""
+    with sqlite3.connect(tmp_path / "claude-mem.db") as connection:
+        connection.executescript("""
+            CREATE TABLE observations (id INTEGER PRIMARY KEY, sdk_session_id TEXT, project TEXT, text TEXT, type TEXT,
+              created_at TEXT, created_at_epoch INTEGER);
+            INSERT INTO observations VALUES (1, 's', 'shop', 'The shop runs on one small server', 'discovery',
+              '2025-10-01T08:00:00Z', 1759305600);
+        """)
+    connection.close()
+    (memory,) = home.memories.import_store("claude-mem", tmp_path).new
+    assert (memory.text, memory.stated_at.isoformat()) == (
+        "The shop runs on one small server", "2025-10-01T08:00:00+00:00",
+    )  # fmt: skip
+
+
 def test_a_database_in_use_is_read_whole_from_a_copy(home, stores) -> None:
     path = stores["mem0"]
     writer = sqlite3.connect(path, isolation_level=None)
