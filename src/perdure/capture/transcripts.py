@@ -20,7 +20,6 @@ from typing import Any
 
 from perdure.disk import make_folder, replace_file
 from perdure.errors import FormatFault, UsageError
-from perdure.types import EXTERNAL_RUNTIMES
 
 # the origin ---------------------------------------------------------------------------------------------------
 
@@ -48,6 +47,11 @@ def clean_id(value: Any) -> str:
     return cleaned if len(cleaned) <= MAX_ID_CHARS else hash_to_id(cleaned.encode())
 
 
+PATH_RUNTIMES = (  # whose sessions are paths or addresses
+    "notes", "host-memory", "instructions", "claude-mem", "mem0", "basic-memory", "memory-server", "markdown", "mcp",
+)  # fmt: skip
+
+
 def find_session_fault(session: str, runtime: str = "") -> str:
     """Return why a caller may not name a session so, or "".
 
@@ -56,7 +60,7 @@ def find_session_fault(session: str, runtime: str = "") -> str:
     """
     if not session.isprintable():
         return "it has characters that cannot be printed"
-    if runtime in ("notes", "host-memory", "instructions", *EXTERNAL_RUNTIMES):
+    if runtime in PATH_RUNTIMES:
         return ""
     segments = session.split("/")
     if "\\" in session or len(segments) > 2 or (len(segments) == 2 and "" in segments) or {".", ".."} & set(segments):

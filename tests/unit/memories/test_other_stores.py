@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.capture.transcripts import PATH_RUNTIMES
 from perdure.errors import UsageError
 from perdure.memories.other_stores import export
 from perdure.memories.other_stores.records import StoreContents, make_page, name_subject
 from perdure.memories.other_stores.take_in import READERS
-from perdure.types import STORE_RUNTIMES
+from perdure.types import EXTERNAL_RUNTIMES, STORE_RUNTIMES
 
 KEYS = st.sampled_from([
     "type", "entity", "relation", "name", "observations", "from", "to", "relationType", "results", "memories", "memory",
@@ -91,8 +92,9 @@ def test_any_value_of_a_database_is_read(value, tmp_path: Path) -> None:
         read(store, path)
 
 
-def test_every_store_has_a_reader_and_its_times_are_plain() -> None:
+def test_every_store_has_a_reader_and_its_sessions_are_paths() -> None:
     assert set(READERS) == set(STORE_RUNTIMES)
+    assert set(EXTERNAL_RUNTIMES) < set(PATH_RUNTIMES), "capture, which may not load the types, names them again"
     assert set(export.FORMS) <= {*STORE_RUNTIMES, "claude"}
 
 
