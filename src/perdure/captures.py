@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from perdure import config as settings
-from perdure import disk, log
+from perdure import disk, formats, log
 from perdure.archive import ingest
 from perdure.archive.archive import Delta, StoreResult
 from perdure.archive.manifest import RunRecord
@@ -23,10 +24,11 @@ from perdure.capture import enqueue, host_memories, policy, transcripts
 from perdure.capture.enqueue import OutboxDelta
 from perdure.connections import Connections, Progress, utc_now
 from perdure.errors import FormatFault, IndexFault, PerdureError, UsageError
+from perdure.formats import external
 from perdure.identity import find_project
 from perdure.index import runs
 from perdure.sqlite import apsw
-from perdure.types import Origin
+from perdure.types import MCP_RUNTIME, Origin, Span
 
 _LOCK_WAIT_S = 60.0  # for another process that empties the outbox, where nobody waits for an answer
 
@@ -68,6 +70,44 @@ class Captures:
         return ingest.capture_lines(
             self._archive, rules, delta.origin, lines, path=delta.path, tombstones=tombstones, now=utc_now()
         )
+
+    def store_document(self, origin: Origin, lines: Sequence[bytes], *, path: str) -> tuple[bool, dict[bytes, Span]]:
+        """Store the lines of an external document that the archive lacks.
+
+        Return whether this is another version than the last one, and where each stored line is; a line that was
+        forgotten is not there. Raises UsageError where nothing of it may be kept.
+        """
+        self.check_not_paused()
+        rules = self._ingest_rules()
+        if refusal := self.refusal(origin):
+            raise UsageError(refusal)
+        origin, tombstones = ingest.clean_origin(origin), self._connections.tombstones()
+        result = ingest.capture_lines(
+            self._archive, rules, origin, lines, path=path, tombstones=tombstones, now=utc_now()
+        )
+        return result.outcome == "stored", ingest.list_line_spans(self._archive, rules.user, origin)
+
+    def capture_document(
+        self, address: str, document: str, *, cwd: str | None, dry_run: bool = False
+    ) -> Literal["new", "changed", "unchanged"]:
+        """Store a document that an MCP server gave, if it changed since the last time; dry_run: only compare.
+
+        Raises UsageError while capture is paused, or if the folder is excluded.
+        """
+        origin = ingest.clean_origin(Origin(MCP_RUNTIME, address, address, cwd=cwd))
+        rows = [external.ExternalRow(words, tuple(above)) for above, words in host_memories.split_paragraphs(document)]
+        lines = external.make_lines(origin.session, rows, changed_at=utc_now())
+        stored_lines = ingest.list_line_spans(self._archive, self._connections.user, origin)
+        if not formats.list_new_lines(origin.runtime, stored_lines, lines, is_live=True):
+            return "unchanged"
+        if not dry_run:
+            self.store_document(origin, lines, path=address)
+        return "changed" if stored_lines else "new"
+
+    def list_documents(self, source: str) -> list[str]:
+        """Return the addresses of the documents that were stored of an MCP server. source: its name in the settings."""
+        addresses = self._archive.ledger.list_sessions(self._connections.user, MCP_RUNTIME)
+        return [address for address in addresses if address.startswith(f"{source}:")]
 
     # what may not be kept ---------------------------------------------------------------------------------
 
@@ -195,7 +235,7 @@ class Captures:
         progress: Progress | None = None,
     ) -> ingest.IngestResult:
         """Capture transcripts: these files and folders, or every supported agent's own. The index is not touched."""
-        self._check_not_paused()
+        self.check_not_paused()
         self.drain()
         rules = self._ingest_rules(tags=tuple(tags), forced=runtime)
         sources, tombstones = self.transcripts_to_import(paths), self._connections.tombstones()
@@ -210,12 +250,13 @@ class Captures:
 
         Raises UsageError while capture is paused.
         """
-        self._check_not_paused()
+        self.check_not_paused()
         rules, sources = self._ingest_rules(forced=runtime), self.transcripts_to_import(paths)
         tombstones = self._connections.tombstones()
         return ingest.take_again(self._archive, rules, sources, lost, tombstones=tombstones, now=utc_now())
 
-    def _check_not_paused(self) -> None:
+    def check_not_paused(self) -> None:
+        """Raise UsageError while capture is paused."""
         if policy.read_pause(self._path, utc_now()):
             raise UsageError("capture is paused, so nothing was copied; `perdure resume` ends the pause")
 

@@ -28,6 +28,9 @@ __all__ = [
     "FloorConfig",
     "HooksConfig",
     "LimitsConfig",
+    "McpConfig",
+    "McpSourceConfig",
+    "McpToolConfig",
     "ModelsConfig",
     "PriceConfig",
     "RemoteConfig",
@@ -207,6 +210,36 @@ class MemoriesConfig:
 
 
 @dataclass(frozen=True)
+class McpToolConfig:
+    """A tool of an MCP server whose answer is a document."""
+
+    name: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict, metadata={"free": True})
+
+
+@dataclass(frozen=True)
+class McpSourceConfig:
+    """An MCP server whose documents `perdure import --from mcp` takes in."""
+
+    command: tuple[str, ...] = ()  # the program and its arguments, for a server on standard input and output
+    url: str = ""  # of a server over HTTP, instead of a command
+    environment: tuple[str, ...] = ()  # names of environment variables that the command gets, besides PATH and HOME
+    key_env: str = ""  # the environment variable that holds the secret for `url` (Authorization: Bearer)
+    resources: bool = True  # take its resources
+    tools: tuple[McpToolConfig, ...] = field(default=(), metadata={"items": McpToolConfig})  # and these tools' answers
+    project: str = ""  # the folder to whose project the documents belong; default: all projects
+    timeout_s: float = 10.0  # for one request
+    limit_s: float = 120.0  # for all of them
+
+
+@dataclass(frozen=True)
+class McpConfig:
+    """The MCP servers that are sources of this home."""
+
+    sources: Mapping[str, McpSourceConfig] = field(default_factory=dict, metadata={"each": McpSourceConfig})
+
+
+@dataclass(frozen=True)
 class RemoteConfig:
     """The remote home of a thin machine. `perdure join` writes it."""
 
@@ -265,6 +298,7 @@ class Config:
     mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
+    mcp: McpConfig = field(default_factory=McpConfig)
     remote: RemoteConfig = field(default_factory=RemoteConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
 
@@ -335,13 +369,19 @@ def _build_settings(settings_class: type[Any], table: Mapping[str, Any], *, pref
     unknown = sorted(set(table) - set(fields_by_name))
     if unknown:
         raise ConfigFault(f"{prefix}{unknown[0]} (known here: {', '.join(sorted(fields_by_name))})")
-    values = {}
+    values: dict[str, Any] = {}
     for name, value in table.items():
-        item_class = fields_by_name[name].metadata.get("each")
-        if item_class and isinstance(value, dict):
+        metadata, setting = fields_by_name[name].metadata, f"{prefix}{name}"
+        if (item_class := metadata.get("each")) and isinstance(value, dict):
             values[name] = {
-                key: _to_setting(item_class(), item, setting=f"{prefix}{name}.{key}") for key, item in value.items()
+                key: _to_setting(item_class(), item, setting=f"{setting}.{key}") for key, item in value.items()
             }
+        elif (item_class := metadata.get("items")) and isinstance(value, list):
+            values[name] = tuple(
+                _to_setting(item_class(), item, setting=f"{setting}[{number}]") for number, item in enumerate(value)
+            )
+        elif metadata.get("free") and isinstance(value, dict):
+            values[name] = value
         else:
             values[name] = _to_setting(getattr(settings_class(), name), value, setting=f"{prefix}{name}")
     return settings_class(**values)

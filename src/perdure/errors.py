@@ -57,6 +57,7 @@ PerdureError
 │   ├── JoinFault
 │   └── LineRefused
 ├── FormatFault                bytes of no known format, or damaged ones
+├── SourceAway                 an MCP server that is a source gave no answer; nothing of it was stored
 ├── SyncFault                  two homes could not exchange all data; the next sync continues
 │   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
@@ -348,6 +349,10 @@ class LineRefused(RemoteFault):
 
 class FormatFault(PerdureError):
     """No supported transcript format fits these bytes. docs/formats.md lists them; `--format` forces one."""
+
+
+class SourceAway(PerdureError):
+    """This MCP server gave no answer that can be read. Nothing of it was stored. Check its table in config.toml."""
 
 
 class ClientFault(PerdureError):

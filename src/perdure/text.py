@@ -18,6 +18,7 @@ from datetime import datetime
 from itertools import islice, pairwise
 
 from perdure.regex import lazy_re
+from perdure.types import EXTERNAL_RUNTIMES
 
 CharSpan = tuple[int, int]  # [from, to) in characters
 
@@ -475,12 +476,12 @@ def shorten_project(project: str | None) -> str:
 
 
 def describe_file(runtime: str, path: str, *, is_left: bool) -> str:
-    """Name the file of a paragraph that a host or a person wrote; "" for a turn of a session.
+    """Name the file of a paragraph that a host, a person or another product wrote; "" for a turn of a session.
 
     >>> describe_file("host-memory", "/h/MEMORY.md", is_left=True), describe_file("codex", "s1", is_left=True)
     ('no longer in /h/MEMORY.md', '')
     """
-    if runtime not in ("host-memory", "instructions"):
+    if runtime not in ("host-memory", "instructions", *EXTERNAL_RUNTIMES):
         return ""
     return f"no longer in {path}" if is_left else f"from {path}"
 

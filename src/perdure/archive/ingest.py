@@ -30,7 +30,7 @@ from perdure.capture.transcripts import count_complete_bytes, escape_text, find_
 from perdure.config import Config
 from perdure.errors import Busy, FormatFault, UsageError
 from perdure.identity import find_project
-from perdure.types import OTHER_LINES, PROMPTS_ONLY, Line, Origin, Source
+from perdure.types import OTHER_LINES, PROMPTS_ONLY, Line, Origin, Source, Span
 
 HEAD_BYTES = 1 << 16  # enough to detect the format and the session
 _PIECE_BYTES = 1 << 26  # a larger file is captured in runs of about this size
@@ -170,6 +170,17 @@ def capture_lines(
     source = Source(rules.user, origin.runtime, origin.session, generation)
     end = archive.ledger.get_end(source)
     return StoreResult("already", end, generation, archive.find_holder(source, 0, end))
+
+
+def list_line_spans(archive: Archive, user: str, origin: Origin) -> dict[bytes, Span]:
+    """Return where each stored line of a session is, of the source's last generation; forgotten lines are not there."""
+    generation = archive.ledger.get_generation(user, origin.runtime, origin.session)
+    entries = archive.ledger.list_source_runs(Source(user, origin.runtime, origin.session, generation))
+    return {
+        line.raw: Span(entry.run_id, *line.span)
+        for entry in sorted(entries, key=lambda entry: entry.from_offset)
+        for line in archive.read_lines(entry)
+    }
 
 
 def take_again(

@@ -85,9 +85,9 @@ def build_event_data(
 ) -> dict[str, Any]:  # fmt: skip
     """Build the data of an event.
 
-    by: owner, agent, rules, miner, consolidation or import. why: never the words of a memory, which could not
-    be forgotten there. undoes: the event that it reverts. proposals: (id, kind) of what it applies. discards: (reason,
-    time of the statement) of each text that the write gate kept out.
+    by: owner, agent, rules, miner, consolidation, import or store (what another product's model wrote). why: never the
+    words of a memory, which could not be forgotten there. undoes: the event that it reverts. proposals: (id, kind) of
+    what it applies. discards: (reason, time of the statement) of each text that the write gate kept out.
     """
     event_data: dict[str, Any] = {"by": by, "ops": list(ops)}
     if batch is not None:

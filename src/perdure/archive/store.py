@@ -332,6 +332,11 @@ class Ledger:
             WHERE change IS NOT NULL AND (?1 IS NULL OR user = ?1) ORDER BY run_id"""
         yield from _to_entries(self.db.execute(query, (user,)))
 
+    def list_sessions(self, user: str, runtime: str) -> list[str]:
+        """Return the sessions of a runtime, by name."""
+        query = "SELECT DISTINCT session FROM source WHERE user = ? AND runtime = ? ORDER BY session"
+        return [session for (session,) in self.db.execute(query, (user, runtime))]
+
     def list_records(self) -> list[RunRecord]:
         """Return every committed run as the manifest would name it."""
         query = """SELECT run_id, user, runtime, session, generation, from_offset, to_offset, sha256

@@ -119,7 +119,7 @@ def make_lines(data: bytes, path: str, changed_at: datetime | None) -> list[byte
     """Return a line for each paragraph of a version, and one for the version itself."""
     rows: dict[str, dict[str, Any]] = {}
     ids = []
-    for headings, text in _split_paragraphs(data.decode("utf-8-sig", "replace")):
+    for headings, text in split_paragraphs(data.decode("utf-8-sig", "replace")):
         identifier = _hash("\0".join([path, *headings, text.strip()]).encode("utf-8", "replace"))
         rows[identifier] = {"id": identifier, "headings": headings, "text": text}
         ids.append(identifier)
@@ -131,7 +131,7 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
+def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
     """Yield (headings above it, text with the blank lines behind it) of each paragraph and list item, in order."""
     path: list[tuple[int, str]] = []
     rows: list[str] = []

@@ -47,15 +47,20 @@ def clean_id(value: Any) -> str:
     return cleaned if len(cleaned) <= MAX_ID_CHARS else hash_to_id(cleaned.encode())
 
 
+PATH_RUNTIMES = (  # whose sessions are paths or addresses
+    "notes", "host-memory", "instructions", "claude-mem", "mem0", "basic-memory", "memory-server", "markdown", "mcp",
+)  # fmt: skip
+
+
 def find_session_fault(session: str, runtime: str = "") -> str:
     """Return why a caller may not name a session so, or "".
 
-    The id of a session is one plain segment; that of a sub-agent is `<session>/<agent>`. A note's, or a host file's, is
-    its path.
+    The id of a session is one plain segment; that of a sub-agent is `<session>/<agent>`. That of a note, a host file or
+    an external document is its path or address.
     """
     if not session.isprintable():
         return "it has characters that cannot be printed"
-    if runtime in ("notes", "host-memory", "instructions"):
+    if runtime in PATH_RUNTIMES:
         return ""
     segments = session.split("/")
     if "\\" in session or len(segments) > 2 or (len(segments) == 2 and "" in segments) or {".", ".."} & set(segments):

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from perdure.errors import FormatFault
 from perdure.formats.branches import find_abandoned
-from perdure.types import RUNTIMES, Line, Origin, ParsedLines
+from perdure.types import EXTERNAL_RUNTIMES, RUNTIMES, Line, Origin, ParsedLines
 
 __all__ = ["detect", "emit", "emit_session", "find_abandoned", "identify", "is_append_only", "list_new_lines", "parse"]
 
@@ -36,8 +36,9 @@ _MODULES = {name: name.removesuffix("-cli").replace("-", "_") for name in RUNTIM
     "claude-code-prompts-only": "prompts_only",
     "codex-prompts-only": "prompts_only",
     "instructions": "host_memory",
+    **dict.fromkeys(EXTERNAL_RUNTIMES, "external"),
 }
-_HOST_FILES = ("host-memory", "instructions")
+_HOST_FILES = ("host-memory", "instructions", *EXTERNAL_RUNTIMES)  # captured by versions
 _EMITTED_RUNTIMES = {
     *("gemini-cli", "messages", "notes", "opencode", "claude-code-prompts-only", "codex-prompts-only"),
     *_HOST_FILES,

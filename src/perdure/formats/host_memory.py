@@ -86,6 +86,7 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
             collector.skip("heading")  # it stands above the words of each paragraph below it
             return
         draft = TurnDraft("assistant", "agent", [line.span], [Part("text", words)], native_id=identifier or None)
+        draft.stated_at = parse_instant(row.at)
         draft.link = (identifier, None) if identifier else None
         collector.drafts.append(draft)
     elif isinstance(row.version, str):

@@ -31,7 +31,8 @@ _MAX_DERIVABLE_CHARS = 160  # a longer text says more than a line of a manifest
 _EXPLICIT_WAYS = ("remembered", "edited")  # values of `how` for words that somebody gave as a memory
 _OWNER_WAYS = (*_EXPLICIT_WAYS, "stated")  # values of `how` for an owner's own words
 
-REVIEWED_AUTHORS = ("rules", "miner", "agent")  # of events whose new memories the owner can hold for review
+STORE_AUTHOR = "store"  # of events with what another product's model wrote
+REVIEWED_AUTHORS = ("rules", "miner", "agent", STORE_AUTHOR)  # of events whose new memories can be held for review
 _CONSOLIDATION = "consolidation"  # author of events that tidy up what passed the gate
 
 

@@ -62,7 +62,7 @@ class MarkdownPage:
 
 def render_memory(memory: Memory) -> str:
     """Return a memory as a file."""
-    header = "".join(f"{name}: {_to_yaml(value)}\n" for name, value in _build_header(memory).items() if value)
+    header = "".join(f"{name}: {to_yaml(value)}\n" for name, value in _build_header(memory).items() if value)
     return f"---\n{header}---\n\n{memory.text}\n"
 
 
@@ -89,7 +89,7 @@ def _build_header(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _to_yaml(value: str | list[str]) -> str:
+def to_yaml(value: str | list[str]) -> str:
     """Return a value as YAML: plain where that is safe, otherwise as JSON, which is YAML too."""
     if isinstance(value, str) and (
         value == "true" or (_PLAIN_VALUE.match(value) and value.lower() not in _RESERVED_WORDS)
@@ -180,9 +180,7 @@ def choose_file_names(memories: Iterable[Memory]) -> dict[str, Memory]:
     the first that is current and belongs to no project gets the plain name.
     """
     ordered_memories = sorted(memories, key=lambda m: (not m.is_current, m.project or "", m.agent, m.memory_id))
-    stems_by_id = {
-        memory.memory_id: "/".join(map(_to_file_name, memory.path.split("/"))) for memory in ordered_memories
-    }
+    stems_by_id = {memory.memory_id: "/".join(map(to_file_name, memory.path.split("/"))) for memory in ordered_memories}
     folders = {_fold_name(parent) for stem in stems_by_id.values() for parent in _list_parents(stem)}
     taken_names: dict[str, str] = {}
     memories_by_file = {}
@@ -208,7 +206,7 @@ def _fold_name(name: str) -> str:
     return fold_path(name)
 
 
-def _to_file_name(part: str) -> str:
+def to_file_name(part: str) -> str:
     """Return a part of a path as the name of a file or folder: never hidden, never too long."""
     safe_name = "_" + part if part.startswith(".") else part
     safe_name = "".join("_" if char in '<>:"|?*' else char for char in unicodedata.normalize("NFC", safe_name))
@@ -330,12 +328,12 @@ def make_page_path(parts: Iterable[str]) -> str:
     >>> make_page_path(["CLAUDE.md"])
     'notes/claude-md'
     """
-    return "/".join(["notes", *(_slugify(part) for part in list(parts)[-4:])])
+    return "/".join(["notes", *(slugify(part) for part in list(parts)[-4:])])
 
 
 def make_section_path(page: str, headings: Sequence[str]) -> str:
     """Return the path of the part of a page that is below these headings."""
-    return "/".join([page, *(_slugify(heading) for heading in headings[-_MAX_HEADINGS:])])
+    return "/".join([page, *(slugify(heading) for heading in headings[-_MAX_HEADINGS:])])
 
 
 def make_item_path(page: str, item: NoteItem) -> str:
@@ -345,10 +343,10 @@ def make_item_path(page: str, item: NoteItem) -> str:
     'notes/claude-md/testing/run-the-tests-before-you-d8ba'
     """
     text_hash = hashlib.sha256(normalise(item.text).encode()).hexdigest()[:_HASH_CHARS]
-    return f"{make_section_path(page, item.headings)}/{_slugify(item.text)}-{text_hash}"
+    return f"{make_section_path(page, item.headings)}/{slugify(item.text)}-{text_hash}"
 
 
-def _slugify(words: str) -> str:
+def slugify(words: str) -> str:
     """Return words as a part of a path: letters and digits of any script, with dashes between; "x" if there
     are none.
     """

@@ -66,14 +66,24 @@ def export_files(memories: Memories, folder: Path, *, prefix: str = "", every: b
     """
     memories_by_file = markdown.choose_file_names(memories.list_memories(prefix=prefix, every=every))
     stored_texts = {memory.text for memory in memories.list_memories(every=True)}
+    files = {
+        name: markdown.render_memory(memory).encode("utf-8", "replace") for name, memory in memories_by_file.items()
+    }
+    return write_files(folder, files, can_replace=lambda raw: _is_known(raw, stored_texts))
+
+
+def write_files(folder: Path, files: Mapping[str, bytes], *, can_replace: Callable[[bytes], bool]) -> ExportResult:
+    """Write files below a folder, never through a link.
+
+    can_replace: returns whether a file with other content may be overwritten. Raises UsageError for a folder that is a
+    link, or cannot be made or opened.
+    """
     result = ExportResult()
     root = _open_folder(folder)
     try:
-        for name, memory in memories_by_file.items():
+        for name, raw in files.items():
             try:
-                changed = _write_if_changed(
-                    root, name, markdown.render_memory(memory).encode("utf-8", "replace"), stored_texts
-                )
+                changed = _write_if_changed(root, name, raw, can_replace)
             except OSError as error:
                 result.refusals.append(FileRefusal(name, _explain_error(error)))
             except UsageError as error:
@@ -102,17 +112,17 @@ def _explain_error(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _write_if_changed(root: int, name: str, raw: bytes, stored_texts: Collection[str]) -> bool:
+def _write_if_changed(root: int, name: str, raw: bytes, can_replace: Callable[[bytes], bool]) -> bool:
     """Write a file below an open folder, never through a link; return whether anything changed."""
     *parents, file_name = name.split("/")
     descriptors = [os.dup(root)]
     try:
         for part in parents:
             descriptors.append(_open_subfolder(descriptors[-1], part))
-        existing = _read_existing(descriptors[-1], file_name)
+        existing = _read_existing(descriptors[-1], file_name, max(MAX_FILE_BYTES, len(raw) + 1))
         if existing == raw:
             return False
-        if existing is not None and not _is_known(existing, stored_texts):
+        if existing is not None and not can_replace(existing):
             raise UsageError("the file has other content, or edits that are not imported; import it or move it")
         _replace_file(descriptors[-1], file_name, raw)
     finally:
@@ -129,7 +139,7 @@ def _open_subfolder(parent: int, name: str) -> int:
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
 
 
-def _read_existing(folder: int, name: str) -> bytes | None:
+def _read_existing(folder: int, name: str, max_bytes: int) -> bytes | None:
     """Return the content of a file; None if there is none. Raises OSError for a link."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
@@ -138,7 +148,7 @@ def _read_existing(folder: int, name: str) -> bytes | None:
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UsageError("an entry with this name is not a file; move it")
-        return file.read(MAX_FILE_BYTES)
+        return file.read(max_bytes)
 
 
 def _is_known(raw: bytes, stored_texts: Collection[str]) -> bool:
@@ -203,9 +213,9 @@ def import_files(memories: Memories, paths: Iterable[Path], terms: ImportTerms) 
     """
     result = ImportResult()
     drafts: list[tuple[MemoryDraft, bool]] = []  # new memories of an export, and whether they are retired
-    for file in _iter_files(paths, result):
+    for file in iter_files(paths, result.refusals):
         try:
-            file_text = _read_text(file)
+            file_text = read_text(file)
             result.n_files += 1
             if markdown.is_memory_page(file_text):
                 drafts += _import_memory_page(memories, markdown.parse_page(file_text), terms, result)
@@ -219,13 +229,13 @@ def import_files(memories: Memories, paths: Iterable[Path], terms: ImportTerms) 
     return result
 
 
-def _iter_files(paths: Iterable[Path], result: ImportResult) -> Iterator[Path]:
+def iter_files(paths: Iterable[Path], refusals: list[FileRefusal]) -> Iterator[Path]:
     """Yield the files to read, each once; refuse links that lead out."""
     seen_files: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder")
-        for file in _iter_folder(path, result) if path.is_dir() else _iter_named(path, result):
+        for file in _iter_folder(path, refusals) if path.is_dir() else _iter_named(path, refusals):
             if file.resolve() not in seen_files:
                 seen_files.add(file.resolve())
                 if len(seen_files) > MAX_FILES:
@@ -233,23 +243,23 @@ def _iter_files(paths: Iterable[Path], result: ImportResult) -> Iterator[Path]:
                 yield file
 
 
-def _iter_named(path: Path, result: ImportResult) -> Iterator[Path]:
+def _iter_named(path: Path, refusals: list[FileRefusal]) -> Iterator[Path]:
     """Yield a named file; refuse a link that leads out of its repository or folder."""
     root = find_repository(path) or path.parent.absolute()
     if path.is_symlink() and not path.resolve().is_relative_to(Path(root).resolve()):
-        result.refusals.append(FileRefusal(str(path), f"is a link to a place outside {root}; give the file itself"))
+        refusals.append(FileRefusal(str(path), f"is a link to a place outside {root}; give the file itself"))
         return
     yield path.resolve() if path.is_symlink() else path
 
 
-def _iter_folder(folder: Path, result: ImportResult) -> Iterator[Path]:
+def _iter_folder(folder: Path, refusals: list[FileRefusal]) -> Iterator[Path]:
     """Yield the Markdown files below a folder, by name. Links are not followed: their targets are found by
     themselves.
     """
     root = folder.resolve()
     for parent, folders, names in os.walk(folder):
         links = [name for name in (*folders, *names) if (Path(parent) / name).is_symlink()]
-        result.refusals += [
+        refusals += [
             FileRefusal(str(Path(parent) / name), f"is a link to a place outside {folder}")
             for name in sorted(links)
             if not (Path(parent) / name).resolve().is_relative_to(root)
@@ -258,7 +268,7 @@ def _iter_folder(folder: Path, result: ImportResult) -> Iterator[Path]:
         yield from (Path(parent) / n for n in sorted(names) if n not in links and n.lower().endswith(_SUFFIXES))
 
 
-def _read_text(file: Path) -> str:
+def read_text(file: Path) -> str:
     """Return the text of a file. Raises UsageError if it is not a readable text file."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:
@@ -288,7 +298,7 @@ def _import_memory_page(
     memory = _find_memory(memories, memory_id)
     if memory is None:
         return [(_build_draft(page, terms), page.get_value("retired") == "true")]
-    if memory.text == page_text or _get_current_text(memories, memory) == page_text:
+    if memory.text == page_text or get_current_text(memories, memory) == page_text:
         result.n_unchanged += 1
     elif not memory.is_current:
         raise UsageError(
@@ -310,7 +320,7 @@ def _find_memory(memories: Memories, identifier: str) -> Memory | None:
         return None
 
 
-def _get_current_text(memories: Memories, memory: Memory) -> str:
+def get_current_text(memories: Memories, memory: Memory) -> str:
     """Return the current text on the path of a memory; "" if there is none."""
     return next(
         (chain_memory.text for chain_memory in memories.history(memory.memory_id) if chain_memory.is_current), ""
@@ -401,7 +411,7 @@ def _import_notes(
     memories: Memories, file: Path, parsed_notes: ParsedNotes, terms: ImportTerms, result: ImportResult
 ) -> None:
     """Import the statements of a page that it did not have at its last import."""
-    project, page = terms.project(file), notes.make_page_path(_split_page_path(file))
+    project, page = terms.project(file), notes.make_page_path(split_page_path(file))
     items = list(dict.fromkeys(map(_mask_item, parsed_notes.items)))
     new_items, gone_memories = _diff_statements(items, _list_last_imported(memories, page, project))
     replaced_paths = notes.pair_changed(
@@ -418,12 +428,12 @@ def _import_notes(
             stated_at=stated_at,
             trust=terms.trust,
             how="imported",
-            memory_id=_make_statement_id(memories, stated_at, path, item.text),
+            memory_id=make_statement_id(memories, stated_at, path, item.text),
         )
         for n, item in enumerate(new_items)
         for path in [replaced_paths.get(n) or notes.make_item_path(page, item)]
         if n not in replaced_paths
-        or _get_current_text(memories, gone_memories[path]) != item.text  # its owner has corrected both
+        or get_current_text(memories, gone_memories[path]) != item.text  # its owner has corrected both
     ]
     result.n_unchanged += len(items) - len(drafts)
     _store_statements(memories, drafts, set(replaced_paths.values()), file, result)
@@ -455,7 +465,7 @@ def _store_statements(
     result.n_forgotten += len(drafts) - len(keep_results)
 
 
-def _split_page_path(file: Path) -> tuple[str, ...]:
+def split_page_path(file: Path) -> tuple[str, ...]:
     """Return the parts of a page's path: below its repository or the user's home, otherwise the folder and the
     file.
     """
@@ -494,7 +504,7 @@ def _diff_statements(
     return new_items, gone_memories
 
 
-def _make_statement_id(memories: Memories, stated_at: datetime, path: str, text: str) -> str:
+def make_statement_id(memories: Memories, stated_at: datetime, path: str, text: str) -> str:
     """Return the id of a page's statement, the same in every home; "" for a random id if another memory has
     it.
     """

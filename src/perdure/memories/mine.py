@@ -33,7 +33,7 @@ from perdure.memories.mining_question import MiningMessage
 from perdure.memories.store import Memories
 from perdure.models.chat import Chat, ChatMessage, TokenUsage
 from perdure.text import clip, tokens
-from perdure.types import Memory, Origin, Run, Turn
+from perdure.types import EXTERNAL_RUNTIMES, Memory, Origin, Run, Turn
 
 
 class BatchFailures:
@@ -240,6 +240,8 @@ class _MiningPass:
     ) -> str:
         """Return why a source is skipped; "" if it is mined."""
         request, names = self._request, {unmined.session, unmined.conversation}
+        if unmined.runtime in EXTERNAL_RUNTIMES:
+            return "a document of another program"
         if names & set(request.excluded_sessions):
             return "it is the session that asks"
         if request.sessions and not names & set(request.sessions):

@@ -16,7 +16,8 @@ from perdure.archive import injections, memory_events
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress, pending_rows, utc_now
 from perdure.errors import IndexFault, MemoryMissing, PerdureError, RecallMissing, UsageError
-from perdure.index import memory_rows
+from perdure.identity import find_project
+from perdure.index import memory_rows, runs
 from perdure.memories.store import Memories, SharedMemories
 from perdure.types import Memory, MemoryHit, Principal
 from perdure.upkeep import Upkeep
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from perdure.memories.gate import RepositoryFact
     from perdure.memories.markdown_io import ExportResult, ImportResult, ImportTerms
     from perdure.memories.mine import MiningRequest, MiningResult
+    from perdure.memories.other_stores.plan import StoreTerms
+    from perdure.memories.other_stores.take_in import StoreImport
     from perdure.memories.proposals import ConsolidationProposal
     from perdure.memories.stated import StatementsResult
 
@@ -292,6 +295,60 @@ class MemoryRoom(Memories):
             self.connections.follow_journals()
         return result
 
+    # other products ---------------------------------------------------------------------------------------
+
+    def import_store(
+        self,
+        store: str,
+        path: Path | None = None,
+        *,
+        terms: StoreTerms | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> StoreImport:
+        """Import the memories of another product: its records as turns, and the memories that pass the write gate.
+
+        store: one of STORE_RUNTIMES. path: None for where this user has it. dry_run: change nothing. progress: gets
+        (memories done, all). Raises UsageError for a store that cannot be read, or while capture is paused.
+        """
+        from perdure.memories.other_stores import plan, take_in
+
+        terms = terms or plan.StoreTerms(project=self.find_named_project)
+        contents = take_in.read_store(store, path)
+        store_plan = plan.plan_import(self, store, contents, terms)
+        if dry_run:
+            return take_in.StoreImport(store_plan)
+        result = take_in.take_in(self, self.captures, contents, store_plan, terms=terms, progress=progress)
+        self.upkeep.catch_up()
+        self.embed_new()
+        return result
+
+    def find_named_project(self, name: str) -> str | None:
+        """Return the project of a name in another product's store: the one known folder of that name, or the name."""
+        if not name or name.startswith("/"):
+            return find_project(name or None)
+        known_projects = runs.list_names(self.connections.index_with_memories(), self.connections.principal, "project")
+        matches = [project for project in known_projects if project.rpartition("/")[2] == name]
+        return matches[0] if len(matches) == 1 else name
+
+    def export_to(self, form: str, folder: Path, *, prefix: str = "", replace: bool = False) -> ExportResult:
+        """Write the current memories into a folder in the form that another product reads.
+
+        form: one of `other_stores.export.FORMS`. replace: overwrite files with other content. Raises UsageError for a
+        folder inside the home, or one that cannot be written.
+        """
+        from perdure.memories import markdown_io
+        from perdure.memories.other_stores import export
+
+        self._check_outside(folder)
+        memories = [memory for memory in self.list_memories(prefix=prefix) if memory.agent == self.agent]
+        files = export.render_files(form, memories, user=self.user)
+        return markdown_io.write_files(folder, files, can_replace=lambda _: replace)
+
+    def _check_outside(self, folder: Path) -> None:
+        if folder.resolve().is_relative_to(self.connections.path.resolve()):
+            raise UsageError(f"{folder} is inside the home; give a folder outside the home")
+
     # Markdown ---------------------------------------------------------------------------------------------
 
     def export_markdown(self, folder: Path, *, prefix: str = "", every: bool = False) -> ExportResult:
@@ -301,8 +358,7 @@ class MemoryRoom(Memories):
         """
         from perdure.memories import markdown_io
 
-        if folder.resolve().is_relative_to(self.connections.path.resolve()):
-            raise UsageError(f"{folder} is inside the home; give a folder outside the home")
+        self._check_outside(folder)
         return markdown_io.export_files(self, folder, prefix=prefix, every=every)
 
     def import_markdown(self, paths: Iterable[Path], *, terms: ImportTerms | None = None) -> ImportResult:

@@ -33,7 +33,7 @@ from perdure.recall.refine import refine
 from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.text import describe_file, format_age, one_line
-from perdure.types import Cue, Plan, Recalled, Window, WithheldText
+from perdure.types import MCP_RUNTIME, Cue, Plan, Recalled, Window, WithheldText
 
 N_JUDGED = 10  # best candidates whose words the judge reads
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
@@ -518,7 +518,7 @@ def _build_cues(
                 chunk=detail.chunk,
                 project=detail.project,
                 age=format_age(detail.stated_at, plan.asked_at),
-                is_from_web=turn_id in from_web_ids,
+                is_from_web=turn_id in from_web_ids or detail.runtime == MCP_RUNTIME,
                 is_history=detail.is_left and bool(describe_file(detail.runtime, detail.conversation, is_left=True)),
                 note=describe_file(detail.runtime, detail.conversation, is_left=detail.is_left),
             )

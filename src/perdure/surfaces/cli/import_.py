@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -37,7 +37,7 @@ from perdure.surfaces.cli.common import (
 )
 from perdure.surfaces.cli.install import CLIENT_NAMES
 from perdure.surfaces.units import describe_retention, describe_saved
-from perdure.types import PROMPTS_ONLY, RUNTIMES, Origin
+from perdure.types import EXTERNAL_RUNTIMES, MCP_RUNTIME, PROMPTS_ONLY, RUNTIMES, TRUSTS, Origin
 
 if TYPE_CHECKING:  # a machine that only captures has no home of its own
     from perdure.home import Home
@@ -134,6 +134,7 @@ def _add_folder(origin: Origin, path: Path) -> Origin:
     return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
 
 
+_FILE_FORMATS = tuple(name for name in RUNTIMES if name not in EXTERNAL_RUNTIMES)
 _MAX_LISTED = 5  # refused files that are listed one by one
 
 
@@ -145,12 +146,28 @@ _MAX_LISTED = 5  # refused files that are listed one by one
   perdure import notes/ --tag notes               Markdown files
   perdure import chat.json --format messages
   perdure import samples                          the sample transcripts of Perdure
-  perdure import --again                          what `perdure verify` finds missing or damaged""",
+  perdure import --again                          what `perdure verify` finds missing or damaged
+  perdure import --from claude-mem                the memories of another product: a preview
+  perdure import --from claude-mem --apply        import them
+  perdure import --from memory-server memory.jsonl --apply
+  perdure import --from markdown ~/notes --trust owner --apply
+  perdure import --from mcp docs --apply          the documents of the MCP server in [mcp.sources.docs]""",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--tag", "tags", multiple=True, help="Add this tag to the imported runs. Can be repeated.")
 @click.option("--format", "runtime", help="Read every file as this format (default: detect it from the content).")
 @click.option("--no-index", is_flag=True, help="Only capture; the next search updates the index.")
+@click.option(
+    "--from",
+    "store",
+    type=click.Choice(EXTERNAL_RUNTIMES),
+    help="Import the memories of this product: from where you have it, or from the files and folders that you name; "
+    "mcp: the documents of the MCP servers that config.toml names. A preview; --apply imports.",
+)
+@click.option("--apply", is_flag=True, help="With --from: import what the preview shows.")
+@click.option("--trust", type=click.Choice(TRUSTS), help="With --from: the trust of the memories (default: agent).")
+@click.option("--project", help="With --from: the project of all records (default: what the store says).")
+@click.option("--everywhere", is_flag=True, help="With --from: use no project; the records hold in all projects.")
 @click.option(
     "--again",
     is_flag=True,
@@ -158,17 +175,40 @@ _MAX_LISTED = 5  # refused files that are listed one by one
     "its bytes. Damaged files are set aside in archive/quarantine.",
 )
 def import_command(
-    shell: Shell, paths: tuple[Path, ...], tags: tuple[str, ...], runtime: str | None, no_index: bool, again: bool
+    shell: Shell,
+    paths: tuple[Path, ...],
+    tags: tuple[str, ...],
+    runtime: str | None,
+    no_index: bool,
+    again: bool,
+    **options: Any,
 ) -> None:
     """Capture transcripts: those in the standard folders of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and
     OpenCode, or the files and folders that you name. Only new bytes are stored; a second import does nothing.
+
+    With --from, import the memories of another product instead: each record becomes a turn with its source, and a
+    memory if it passes the write gate. The store is only read. A second import adds nothing; a changed record replaces
+    its earlier text. With --from mcp NAME, the resources of that MCP server, and the answers of the tools that its
+    table in config.toml lists, become turns that count as from the web; what did not change is not stored again.
     """
+    transcript_options = {"--tag": tags, "--format": runtime, "--no-index": no_index, "--again": again}
+    _check_ways(options, [name for name, value in transcript_options.items() if value])
+    if options["store"] == MCP_RUNTIME:
+        from perdure.surfaces.cli import import_mcp
+
+        import_mcp.import_sources(shell, list(map(str, paths)), is_applied=options["apply"])
+        return
     paths = tuple(map(_resolve_samples, paths))
+    if options["store"]:
+        from perdure.surfaces.cli import import_store
+
+        import_store.import_store(shell, options["store"], paths, options)
+        return
     missing_paths = [str(path) for path in paths if not path.exists()]
     if missing_paths:
         raise UsageError(f"no such file or folder: {missing_paths[0]}")
-    if runtime and runtime not in RUNTIMES:
-        raise UsageError(f"unknown format {runtime!r}; known formats: {', '.join(RUNTIMES)}")
+    if runtime and runtime not in _FILE_FORMATS:
+        raise UsageError(f"unknown format {runtime!r}; known formats: {', '.join(_FILE_FORMATS)}")
     if again:
         _take_again(shell, paths, runtime)
         return
@@ -198,6 +238,18 @@ def import_command(
         _print_import(shell, imported, n_chunks, paths, embedding, n_saved)
     if _has_refused(imported, paths):
         sys.exit(1)
+
+
+def _check_ways(options: dict[str, Any], transcript_options: Sequence[str]) -> None:
+    """Raise UsageError for an option of one way to import that was given with the other."""
+    store = options["store"]
+    if store and transcript_options:
+        raise UsageError(f"{transcript_options[0]} is for transcripts; leave it out with --from {store}")
+    store_options = [name for name in ("apply", "trust", "project", "everywhere") if options[name]]
+    if store == MCP_RUNTIME and store_options != ["apply"] * len(store_options):
+        raise UsageError(f"--{store_options[-1]} is not for --from mcp: its table in config.toml says the project")
+    if not store and store_options:
+        raise UsageError(f"--{store_options[0]} is for the memories of another product: name it with --from")
 
 
 def _take_again(shell: Shell, paths: tuple[Path, ...], runtime: str | None) -> None:

@@ -21,7 +21,7 @@ _MEMORY_COMMANDS: dict[str, tuple[str, str]] = {
     "retire": ("memories_edit", "Retire memories: keep them, but never recall them."),
     "restore": ("memories_edit", "Restore retired memories."),
     "move": ("memories_edit", "Rename a path with everything below it."),
-    "export": ("memories_edit", "Write memories as Markdown, one file each."),
+    "export": ("memories_edit", "Write memories as Markdown, or for another product."),
     "import": ("memories_edit", "Import Markdown: an export, CLAUDE.md, AGENTS.md, notes."),
 }
 

@@ -19,6 +19,7 @@ from perdure.identity import find_project
 from perdure.memories import gate
 from perdure.memories.grammar import claims
 from perdure.memories.markdown_io import FileRefusal, ImportResult, ImportTerms
+from perdure.memories.other_stores import export
 from perdure.memories.repository import list_facts
 from perdure.memories.stated import guess_kind
 from perdure.remote_home import RemoteHome
@@ -389,17 +390,37 @@ _MAX_SHOWN_REFUSED = 10
     epilog="""\
   perdure memories export                     into ./memories
   perdure memories export notes/mine --prefix user
-  perdure memories export archive/ --all      also superseded and retired memories""",
+  perdure memories export archive/ --all      also superseded and retired memories
+  perdure memories export out --to memory-server
+  perdure memories export out --to basic-memory --prefix user --replace""",
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("memories"))
 @click.option("--prefix", default="", metavar="PATH", help="Only memories at this path and below it.")
 @click.option("--all", "include_all", is_flag=True, help="Also superseded and retired memories.")
-def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool) -> None:
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(["markdown", *export.FORMS]),
+    default="markdown",
+    show_default=True,
+    help="The form: our own Markdown, or what another product reads.",
+)
+@click.option("--replace", is_flag=True, help="With --to: overwrite the files of an earlier export.")
+def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool, form: str, replace: bool) -> None:
     """Write memories as Markdown: one file per memory, in folders by path; all properties are in the front matter. The
     command does not overwrite other files, nor edits that are not imported yet. It does not follow links.
+
+    With --to, write the current memories for another product: notes of basic-memory, the graph of the MCP memory
+    server, a list as mem0 answers it, or the text that Claude imports.
     """
+    is_own_form = form == "markdown"
+    if (replace and is_own_form) or (include_all and not is_own_form):
+        raise UsageError("--replace is for --to, and --all for our own Markdown: other products keep no history")
     with shell.open_home() as home:
-        result = home.memories.export_markdown(folder, prefix=prefix, every=include_all)
+        if is_own_form:
+            result = home.memories.export_markdown(folder, prefix=prefix, every=include_all)
+        else:
+            result = home.memories.export_to(form, folder, prefix=prefix, replace=replace)
     if shell.as_json:
         shell.print_json(
             {
@@ -413,7 +434,10 @@ def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool) -
     n_files_text = format_count(result.n_written, "file")
     shell.out.print(f"{n_files_text} written to {folder}, {result.n_same:,} unchanged.", markup=False)
     _print_refused(shell, result.refusals)
-    shell.suggest([(f"perdure memories import {folder}", "import edited files again")])
+    if is_own_form:
+        shell.suggest([(f"perdure memories import {folder}", "import edited files again")])
+    elif result.refusals:
+        shell.suggest([(f"perdure memories export {folder} --to {form} --replace", "overwrite these files")])
 
 
 @command(

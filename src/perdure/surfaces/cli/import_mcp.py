@@ -1,0 +1,134 @@
+"""The part of `perdure import` that takes in the documents of MCP servers: preview, then apply."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perdure.config import McpSourceConfig
+from perdure.errors import PackageMissing, UsageError
+from perdure.surfaces.cli.common import Shell, format_count
+from perdure.text import printable
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+    from perdure.surfaces.mcp.sources import SourceReading
+
+_MAX_SHOWN = 20
+_LIMITS = 5  # of each group that is listed without --json
+
+
+@dataclass
+class SourceImport:
+    """What came of one server."""
+
+    reading: SourceReading
+    outcomes: dict[str, str] = field(default_factory=dict)  # address -> new, changed, unchanged, gone
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many documents have each outcome."""
+        return Counter(self.outcomes.values())
+
+
+def import_sources(shell: Shell, names: Sequence[str], *, is_applied: bool) -> None:
+    """Show which documents of these servers are new; with is_applied, store them."""
+    try:
+        from perdure.surfaces.mcp import sources
+    except ModuleNotFoundError as error:
+        raise PackageMissing("pip install 'perdure[mcp]'") from error
+    with shell.open_home(create=True) as home:
+        configured = home.config.mcp.sources
+        chosen = {name: _get_source(configured, name) for name in names or configured}
+        if not chosen:
+            raise UsageError("config.toml names no source: add a table [mcp.sources.NAME] (docs/import.md)")
+        imports = [
+            _import_documents(home, sources.read_source(name, source), source, is_applied=is_applied)
+            for name, source in chosen.items()
+        ]
+        if is_applied and any(set(imported.outcomes.values()) - {"unchanged"} for imported in imports):
+            home.upkeep.catch_up()
+            home.upkeep.embed_new()
+    if shell.as_json:
+        shell.print_json({"applied": is_applied, "sources": [_to_json(imported) for imported in imports]})
+        return
+    for imported in imports:
+        _print_source(shell, imported, is_applied=is_applied)
+    if not is_applied and any(set(imported.outcomes.values()) - {"unchanged"} for imported in imports):
+        shell.out.print("\nNothing was changed. Add --apply to import.", style="bold")
+
+
+def _get_source(configured: Any, name: str) -> McpSourceConfig:
+    if name not in configured:
+        known = ", ".join(sorted(configured)) or "none"
+        raise UsageError(f"config.toml names no source {name!r} (known: {known}): add a table [mcp.sources.{name}]")
+    source: McpSourceConfig = configured[name]
+    return source
+
+
+def _import_documents(home: Home, reading: SourceReading, source: McpSourceConfig, *, is_applied: bool) -> SourceImport:
+    """Store the documents that changed; one that may not be kept is refused alone."""
+    imported = SourceImport(reading)
+    if is_applied:
+        home.captures.check_not_paused()
+    for document in reading.documents:
+        try:
+            imported.outcomes[document.address] = home.captures.capture_document(
+                document.address, document.text, cwd=source.project or None, dry_run=not is_applied
+            )
+        except UsageError as error:
+            reading.refusals.append((document.address, error.detail))
+    for address in _list_gone(home, reading):
+        if home.captures.capture_document(address, "", cwd=source.project or None, dry_run=not is_applied) == "changed":
+            imported.outcomes[address] = "gone"
+    return imported
+
+
+def _list_gone(home: Home, reading: SourceReading) -> list[str]:
+    """Return the stored resources that the server does not list any more; none if it did not list them all."""
+    if not reading.has_all_resources:
+        return []
+    listed = {document.address for document in reading.documents} | {address for address, _ in reading.refusals}
+    tools = f"{reading.name}:tool/"
+    stored_addresses = home.captures.list_documents(reading.name)
+    return [address for address in stored_addresses if address not in listed and not address.startswith(tools)]
+
+
+def _to_json(imported: SourceImport) -> dict[str, Any]:
+    reading = imported.reading
+    sizes = {document.address: len(document.text) for document in reading.documents}
+    return {
+        "source": reading.name,
+        "server": reading.server,
+        "documents": [
+            {"address": address, "chars": sizes.get(address, 0), "outcome": outcome}
+            for address, outcome in imported.outcomes.items()
+        ],
+        "left_out": dict(+reading.left_out),
+        "refused": [{"address": address, "why": why} for address, why in reading.refusals],
+    }
+
+
+def _print_source(shell: Shell, imported: SourceImport, *, is_applied: bool) -> None:
+    reading, counts = imported.reading, imported.counts
+    n_documents = format_count(len(reading.documents), "document")
+    shell.out.print(f"{reading.name} ({reading.server}): {n_documents}", style="bold", markup=False)
+    prefix = "" if is_applied else "would be "
+    gone_text = f", {counts['gone']:,} gone" if counts["gone"] else ""
+    shell.out.print(
+        f"  {counts['new']:,} {prefix}new, {counts['changed']:,} {prefix}changed, {counts['unchanged']:,} unchanged"
+        f"{gone_text}"
+    )
+    fresh = [(address, outcome) for address, outcome in imported.outcomes.items() if outcome != "unchanged"]
+    for address, outcome in fresh[:_MAX_SHOWN]:
+        shell.out.print(f"  {outcome}: {printable(address)}", markup=False)
+    if len(fresh) > _MAX_SHOWN:
+        shell.out.print(f"  … and {len(fresh) - _MAX_SHOWN:,} more (--json lists them)", style="dim")
+    if left_out := +reading.left_out:
+        shell.note(f"  Left out: {', '.join(f'{name} {n:,}' for name, n in sorted(left_out.items()))}")
+    for address, why in reading.refusals[:_LIMITS]:
+        shell.note(f"  {printable(address)} {why}")
+    if len(reading.refusals) > _LIMITS:
+        shell.note(f"  … and {len(reading.refusals) - _LIMITS:,} more not read (--json names them)")

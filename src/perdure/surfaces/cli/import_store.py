@@ -1,0 +1,161 @@
+"""The part of `perdure import` that takes in the memories of another product: preview, then apply."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from perdure import text
+from perdure.errors import UsageError
+from perdure.memories.markdown_io import FileRefusal
+from perdure.memories.other_stores.plan import DiscardedRecord, PlannedRecord, StorePlan, StoreTerms
+from perdure.surfaces.cli.common import Shell, format_count, format_time, show_progress
+from perdure.surfaces.cli.memory_common import memory_to_json, resolve_project
+from perdure.types import Trust
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+    from perdure.memories.other_stores.take_in import StoreImport
+
+_MAX_SAMPLES = 5  # of each group, without --json
+_SAMPLE_CHARS = 90
+_MARKDOWN = "markdown"  # the one store whose author the owner can say
+
+
+def import_store(shell: Shell, store: str, paths: Sequence[Path], options: dict[str, Any]) -> None:
+    """Show what an import from a store would do; with the option `apply`, do it."""
+    if store == _MARKDOWN and not paths:
+        raise UsageError("name the files or folders: `perdure import --from markdown PATH`")
+    if options["trust"] == "owner" and store != _MARKDOWN:
+        raise UsageError(f"a model wrote what {store} holds, so it is never your word: --trust agent, or web")
+    is_applied = options["apply"]
+    with shell.open_home(create=True) as home:
+        terms = _build_terms(home, options)
+        with show_progress(shell, "importing", None) as step:
+            imports = [
+                home.memories.import_store(store, path, terms=terms, dry_run=not is_applied, progress=step)
+                for path in paths or (None,)
+            ]
+    if shell.as_json:
+        results = [_to_json(imported, is_applied=is_applied) for imported in imports]
+        actions = [] if is_applied else [(f"perdure import --from {store} --apply", "import it")]
+        shell.print_json({"store": store, "applied": is_applied, "imports": results}, next_actions=actions)
+        return
+    for imported in imports:
+        _print_import(shell, imported, is_applied=is_applied)
+    is_pending = any(imported.plan.new or imported.plan.changed for imported in imports)
+    if is_applied:
+        shell.suggest([("perdure memories list", "look at your memories"), ("perdure consolidate", "list duplicates")])
+    elif is_pending:
+        shell.out.print("\nNothing was changed. Add --apply to import.", style="bold")
+
+
+def _build_terms(home: Home, options: dict[str, Any]) -> StoreTerms | None:
+    trust = cast("Trust", options["trust"] or "agent")
+    if options["everywhere"] and options["project"]:
+        raise UsageError("give only one of --project and --everywhere")
+    if options["everywhere"] or options["project"]:
+        project = None if options["everywhere"] else resolve_project(home, options["project"])
+        return StoreTerms(trust, lambda _: project)
+    return StoreTerms(trust, home.memories.find_named_project)
+
+
+# for programs -------------------------------------------------------------------------------------------------
+
+
+def _to_json(imported: StoreImport, *, is_applied: bool) -> dict[str, Any]:
+    plan = imported.plan
+    result: dict[str, Any] = {
+        "path": plan.path,
+        "records": plan.n_records,
+        "unchanged": plan.n_unchanged,
+        "forgotten": plan.n_forgotten,
+        "discarded": [
+            {"record": item.record.label, "text": item.record.text, "reason": item.reason, "why": f"it {item.why}"}
+            for item in plan.discarded
+        ],
+        "removed": [memory_to_json(memory) for memory in plan.removed],
+        "by_project": dict(plan.by_project),
+        "left_out": dict(plan.left_out),
+        "refused": [item._asdict() for item in plan.refusals],
+    }
+    if is_applied:
+        new, changed = ([memory_to_json(memory) for memory in group] for group in (imported.new, imported.changed))
+        return result | {"new": new, "changed": changed, "held": imported.n_held}
+    return result | {name: list(map(_planned_to_json, group)) for name, group in _list_groups(plan)}
+
+
+def _list_groups(plan: StorePlan) -> tuple[tuple[str, Sequence[PlannedRecord]], ...]:
+    return (("new", plan.new), ("changed", plan.changed))
+
+
+def _planned_to_json(planned: PlannedRecord) -> dict[str, Any]:
+    draft = planned.draft
+    fields = {"text": draft.text, "kind": draft.kind, "path": draft.path, "project": draft.project}
+    return {**fields, "stated_at": draft.stated_at, "trust": draft.trust, "record": planned.record.label}
+
+
+# for people ---------------------------------------------------------------------------------------------------
+
+
+def _print_import(shell: Shell, imported: StoreImport, *, is_applied: bool) -> None:
+    plan = imported.plan
+    shell.out.print(f"{plan.path} ({plan.store}): {format_count(plan.n_records, 'record')}", style="bold", markup=False)
+    counts = [len(group) for group in ((imported.new, imported.changed) if is_applied else (plan.new, plan.changed))]
+    prefix = "" if is_applied else "would be "
+    shell.out.print(
+        f"  {counts[0]:,} {prefix}new, {counts[1]:,} {prefix}changed, {plan.n_unchanged:,} unchanged,"
+        f" {len(plan.discarded):,} kept out"
+    )
+    if not is_applied:
+        for name, group in _list_groups(plan):
+            _print_planned(shell, name, group)
+    if any(plan.by_project):
+        parts = (f"{text.shorten_project(name) or 'all projects'} {n:,}" for name, n in plan.by_project.most_common())
+        shell.out.print(f"  By project: {', '.join(parts)}", markup=False)
+    _print_discarded(shell, plan.discarded)
+    _print_rest(shell, imported)
+
+
+def _print_planned(shell: Shell, name: str, group: Sequence[PlannedRecord]) -> None:
+    for planned in group[:_MAX_SAMPLES]:
+        draft = planned.draft
+        shell.out.print(f"  {name}: {text.one_line(draft.text, _SAMPLE_CHARS)}", markup=False)
+        stated_at = f"{format_time(draft.stated_at)}  " if draft.stated_at else ""
+        shell.out.print(f"      {draft.path}  {draft.kind}  {stated_at}{draft.trust}", style="dim", markup=False)
+    if len(group) > _MAX_SAMPLES:
+        shell.out.print(f"  … and {len(group) - _MAX_SAMPLES:,} more {name} (--json lists them)", style="dim")
+
+
+def _print_discarded(shell: Shell, discarded: Sequence[DiscardedRecord]) -> None:
+    if discarded:
+        counts = Counter(item.reason for item in discarded)
+        shell.out.print(f"  Kept out: {', '.join(f'{name} {n:,}' for name, n in counts.most_common())}")
+    for item in discarded[:_MAX_SAMPLES]:
+        words = text.one_line(item.record.text, 60)
+        shell.out.print(f"      {words!r} {item.why}", style="dim", markup=False)
+
+
+def _print_rest(shell: Shell, imported: StoreImport) -> None:
+    """Print what is gone, forgotten, held, left out and refused."""
+    plan = imported.plan
+    if plan.removed:
+        n_removed = format_count(len(plan.removed), "memory")
+        shell.out.print(f"  {n_removed} of an earlier import no longer in the store; kept (--json lists them)")
+    if plan.n_forgotten:
+        shell.note(f"  {format_count(plan.n_forgotten, 'record')} not imported: you deleted it with `perdure forget`")
+    if imported.n_held:
+        shell.out.print(f"  {format_count(imported.n_held, 'memory')} held: `perdure memories review` shows them")
+    if plan.left_out:
+        left_out_text = ", ".join(f"{name} {n:,}" for name, n in sorted(plan.left_out.items()))
+        shell.note(f"  Left out: {left_out_text}")
+    _print_refused(shell, plan.refusals)
+
+
+def _print_refused(shell: Shell, refusals: Sequence[FileRefusal]) -> None:
+    for item in refusals[:_MAX_SAMPLES]:
+        shell.note(f"  {text.printable(item.path)}: {text.printable(item.why)}")
+    if len(refusals) > _MAX_SAMPLES:
+        shell.note(f"  … and {len(refusals) - _MAX_SAMPLES:,} more not read (--json names them)")
