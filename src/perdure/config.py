@@ -176,6 +176,9 @@ class LimitsConfig:
     coverage: float = 0.0  # share of the message's words in one text that lets recall speak whatever the relevance is
 
 
+ASK_HOST = ("off", "start", "compact", "all")  # values of `live.ask_host`
+
+
 @dataclass(frozen=True)
 class LiveConfig:
     """The blocks that Perdure adds to a session while it runs."""
@@ -188,6 +191,7 @@ class LiveConfig:
     notice: bool = True  # tell the person in one line how much was recalled, where the client shows such lines
     shadow: bool = False  # record the recall that a message would get, and give the session nothing
     remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
+    ask_host: str = "off"  # ask the client's own model what to keep: off, at a "start", after a "compact"ion, or "all"
     limits: Mapping[str, LimitsConfig] = field(default_factory=dict, metadata={"each": LimitsConfig})  # by model
 
 
@@ -273,6 +277,8 @@ def load(home: Path) -> Config:
     config: Config = _build_settings(Config, _read_table(home / "config.toml"), prefix="")
     if config.live.repeat not in ("session", "turn"):
         raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
+    if config.live.ask_host not in ASK_HOST:
+        raise ConfigFault(f"live.ask_host = {config.live.ask_host!r} ({', '.join(ASK_HOST)})")
     return _add_identity(config)
 
 
