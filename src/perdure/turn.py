@@ -257,7 +257,9 @@ class _EventTurn:
         session = self.event.session
         project = self.home.connections.project_of(self.event.cwd or None)
         only, without = (session, "") if cause == "compact" else ("", session)
+        upkeep, limit_s = self.home.upkeep, self.deadline.left_s * CATCH_UP_SHARE
         try:
+            upkeep.catch_up_for_search(upkeep.index_for_search(limit_s=limit_s), limit_s=limit_s)
             choice = self.home.memories.host_miner().choose_candidates(project, without=without, only=only)
         except (IndexFault, Busy):
             return []

@@ -18,18 +18,19 @@ from perdure.identity import make_memory_id
 from perdure.memories import cue_use, gate, mining_answer
 from perdure.memories.gate import GateReason
 from perdure.memories.grammar import claims
-from perdure.memories.grammar.sentences import sentences
 from perdure.memories.host_question import MIN_CODE_CHARS
 from perdure.memories.mining_answer import MiningInput, OperationRefusal
 from perdure.memories.mining_question import find_lowest_trust
 from perdure.memories.proposals import is_negated
 from perdure.memories.stated import guess_kind
 from perdure.memories.store import MemoryDraft
+from perdure.regex import lazy_re
 from perdure.text import normalise, one_line, printable
 
 MAX_CHARS = 500  # of a statement
 MAX_STATEMENTS = 20  # of one answer
 MIN_HELD_SHARE = 0.5  # share of a statement's words that its turns hold
+_CLAUSE_BREAK = lazy_re(r"[,;:!?。，；]|\.\s|\b(?:and|but|because|so|und|aber|sondern|weil|et|mais|parce que|y|pero)\b")
 
 
 @dataclass(frozen=True)
@@ -116,16 +117,29 @@ def _find_fault(statement_text: str, mining_input: MiningInput) -> OperationRefu
     if added := list_added_marks(plain_text, source_text):
         return OperationRefusal("source", f"its lines do not name {', '.join(map(repr, added[:3]))}")
     typed_text = "\n".join(message.text for message in mining_input.messages if message.author == "person")
-    nearest = _find_nearest_sentence(terms, typed_text)
-    if typed_text and is_negated(nearest) != is_negated(plain_text):
-        return OperationRefusal("source", f"only one of it and its line says no or not: {one_line(nearest, 100)!r}")
+    if turned := list_turned_words(plain_text, typed_text):
+        return OperationRefusal("source", f"its lines say yes where it says no, or no where it says yes: {turned[0]!r}")
     return None
 
 
-def _find_nearest_sentence(terms: set[str], source_text: str) -> str:
-    """Return the sentence of a source that shares most words with a statement; the whole source if it has none."""
-    pieces = [source_text[start:end] for start, end in sentences(source_text)] or [source_text]
-    return max(pieces, key=lambda piece: len(terms & mining_answer.extract_terms(piece)))
+def list_turned_words(statement_text: str, source_text: str) -> list[str]:
+    """Return the words that stand beside a negation in a statement and never so in its source, or the other way round.
+
+    >>> list_turned_words("Use pip.", "Use uv, not pip"), list_turned_words("Use uv and not pip.", "Use uv, not pip")
+    (['pip'], [])
+    """
+    statement_signs, source_signs = _list_signs(statement_text), _list_signs(source_text)
+    shared_words = sorted(statement_signs.keys() & source_signs)
+    return [word for word in shared_words if statement_signs[word].isdisjoint(source_signs[word])]
+
+
+def _list_signs(text: str) -> dict[str, set[bool]]:
+    """Return word -> whether a clause with it holds a negation: True, False, or both."""
+    signs: dict[str, set[bool]] = {}
+    for clause in _CLAUSE_BREAK.split(text):
+        for word in mining_answer.extract_terms(clause):
+            signs.setdefault(word, set()).add(is_negated(clause))
+    return signs
 
 
 def list_added_marks(statement_text: str, source_text: str) -> list[str]:
