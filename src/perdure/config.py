@@ -87,7 +87,7 @@ class RoleConfig:
     the work.
     """
 
-    provider: str = ""  # anthropic, openai (any endpoint that speaks like it) or gguf (a file on this machine)
+    provider: str = ""  # anthropic, openai (any endpoint like it), gguf (a file), claude-cli or codex-cli (a client)
     model: str = ""  # its name at the provider; of a gguf, the path of the file
     url: str = ""  # of the endpoint; default: the provider's own
     key_env: str = ""  # the environment variable that holds the key
@@ -95,6 +95,7 @@ class RoleConfig:
     effort: str = ""  # the provider's word for the effort ("low", "high"), or "" for the model's default
     max_output_tokens: int = 4096  # of one answer, thoughts included
     timeout_s: int = 120  # for one answer, retries included
+    program: str = ""  # of claude-cli and codex-cli: path of the client's program; default: found on the PATH
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class CapsConfig:
     job_money: float = 0.0  # in the currency of the prices
     day_money: float = 0.0
     month_money: float = 0.0
+    day_client_calls: int = 50  # calls of installed clients (claude-cli, codex-cli) in a day, all jobs together
 
 
 @dataclass(frozen=True)
