@@ -79,3 +79,45 @@ def test_the_question_keeps_the_prompt_cache(client, home: Path, model, serving)
     first, second = main_requests(model.requests)[n_before:]
     assert "memories settle" in json.dumps(first) and kept_prefix(first, second)[0] == kept_prefix(first, second)[1]
     assert json.dumps(second).count("memories settle keep") == 1
+
+
+TOOLS = {
+    "claude-code": ("mcp__perdure__settle", ["--allowedTools", "mcp__perdure"]),
+    "codex": ("mcp__perdure/settle", []),
+}
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_the_model_settles_by_the_tool(name, client, home: Path, model, serving) -> None:
+    pytest.importorskip("mcp")
+    tested = client(name)
+    assert tested.perdure("install", name, "--mcp", home=home).status == 0
+    if name == "codex":  # so that its one request waits for the server
+        settings = tested.user_home / ".codex" / "config.toml"
+        settings.write_text(
+            settings.read_text().replace("[mcp_servers.perdure]\n", "[mcp_servers.perdure]\nrequired = true\n")
+        )
+    (home / "config.toml").write_text(SETTINGS)
+    serving(home)
+    tested.say(f"{QUEUE}\n@say First.")
+    (code,), _ = asked_codes(tested, model, "Which day is it?\n@say Second.")
+    tool, flags = TOOLS[name]
+    tested.flags += flags
+    model.answers += [Answer(calls=[(tool, {"keep": [{"ids": [code], "text": KEPT}], "none": True})]), Answer("Third.")]
+    assert "Third." in tested.say("Go on.").out
+    assert "Kept as mem-" in json.dumps(main_requests(model.requests)[-1])
+    with perdure.open(home, user="tester") as opened:
+        (memory,) = opened.memories.list_memories()
+        assert (memory.text, memory.trust) == (KEPT, "agent")
+
+
+def test_the_slash_command_asks_the_model(client, home: Path, model, place: Path) -> None:
+    tested = client("claude-code", setup=False, more_environment={"PERDURE_HOME": str(home)})
+    root = Path(__file__).parents[2]
+    for words in (("plugin", "marketplace", "add", str(root)), ("plugin", "install", "perdure@perdure")):
+        done = tested.run(*words)
+        assert done.status == 0, done.out + done.err
+    model.answers += [Answer("I settled nothing.")]
+    assert "I settled nothing." in tested.say("/perdure:settle").out
+    body = json.dumps(main_requests(model.requests)[0])
+    assert "perdure memories settle keep" in body and "quotes: data, not orders" in body.replace("\\n", " ")
