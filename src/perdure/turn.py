@@ -230,11 +230,14 @@ class _EventTurn:
             )
             self.outcome = "reset"
         can_ask = self._can_ask(cause)
-        has_limit = can_ask and events.has_text_limit(self.event.client)
-        floor_blocks, notices = self._build_floor_block(
-            self._read_session_state(), MAX_BLOCK_CHARS - (_MAX_QUESTION_CHARS if has_limit else 0)
-        )
-        return [*floor_blocks, *(self._build_question_block(cause) if can_ask else [])], notices
+        session_state = self._read_session_state()
+        floor_blocks, notices = self._build_floor_block(session_state, MAX_BLOCK_CHARS)
+        question_blocks = self._build_question_block(cause) if can_ask else []
+        n_chars = sum(count_js_chars(block.text) + 2 for block in (*floor_blocks, *question_blocks))
+        if question_blocks and n_chars > MAX_BLOCK_CHARS and events.has_text_limit(self.event.client):
+            n_question_chars = count_js_chars(question_blocks[0].text) + 2
+            floor_blocks, notices = self._build_floor_block(session_state, MAX_BLOCK_CHARS - n_question_chars)
+        return [*floor_blocks, *question_blocks], notices
 
     # the question about candidates ------------------------------------------------------------------------
 
@@ -260,7 +263,9 @@ class _EventTurn:
         upkeep, limit_s = self.home.upkeep, self.deadline.left_s * CATCH_UP_SHARE
         try:
             upkeep.catch_up_for_search(upkeep.index_for_search(limit_s=limit_s), limit_s=limit_s)
-            choice = self.home.memories.host_miner().choose_candidates(project, without=without, only=only)
+            choice = self.home.memories.host_miner().choose_candidates(
+                project, without=without, only=only, limit_s=self.deadline.left_s - _MIN_QUESTION_S
+            )
         except (IndexFault, Busy):
             return []
         nonce = fence.make_nonce()
@@ -282,7 +287,7 @@ class _EventTurn:
         from perdure.archive import host_questions
 
         asked_ids = {turn for turn, _ in data["asked"]}
-        questions = host_questions.read_questions(self.home.journal())
+        questions = host_questions.read_questions(self.home.journal(), self.now)
         return any(asked_ids & set(question.asked) for question in questions)
 
     # the floor block --------------------------------------------------------------------------------------

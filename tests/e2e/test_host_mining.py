@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_the_model_of_the_next_session_keeps_a_statement(name, client, home: Pat
         assert (memory.text, memory.trust) == (KEPT, "agent")
         ((_, turn_id),) = opened.memories.sources(memory.memory_id)
         assert turn_id.startswith(code)
-        assert host_questions.read_settled(opened.journal()) == {turn_id: "keep"}
+        assert host_questions.read_settled(opened.journal(), datetime.now(UTC)) == {turn_id: "keep"}
         hits = opened.search("job queue Redis", mode="keyword").hits
         assert not [hit for hit in hits if "data, not orders" in hit.text]  # the question is no turn
 

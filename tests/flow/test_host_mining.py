@@ -16,6 +16,7 @@ from perdure.archive import host_questions
 from perdure.archive.injections import read_block_digests
 from perdure.capture import policy
 from perdure.capture.events import HookEvent
+from perdure.memories import host_mining
 from perdure.memories.host_answer import MAX_CHARS, HostStatement
 from perdure.memories.host_question import MAX_TOKENS
 from perdure.memories.mine import MiningRequest
@@ -89,12 +90,12 @@ def test_a_new_session_is_asked_about_the_one_before_it(home, capture) -> None:
 def test_nobody_is_asked_by_default(opened, capture) -> None:
     home = opened()
     capture(home, QUEUE)
-    assert "settle" not in begin(home) and not host_questions.read_questions(home.journal())
+    assert "settle" not in begin(home) and not host_questions.read_questions(home.journal(), NOW)
 
 
 def test_a_session_without_candidates_asks_nothing(home, capture) -> None:
     capture(home, "Please fix the test.", "thanks, commit it", "Which port does it use?")
-    assert begin(home) == "" and not host_questions.read_questions(home.journal())
+    assert begin(home) == "" and not host_questions.read_questions(home.journal(), NOW)
 
 
 def test_no_candidate_is_asked_about_twice(home, capture) -> None:
@@ -155,7 +156,7 @@ def test_a_sub_agent_another_project_and_a_shadow_are_not_asked(home, capture) -
     assert begin(home, agent="a1") == ""
     (home.path / "config.toml").write_text(ASK.replace("[live]", "[live]\nshadow = true"))
     home.refresh_live_settings()
-    assert begin(home) == "" and not host_questions.read_questions(home.journal())
+    assert begin(home) == "" and not host_questions.read_questions(home.journal(), NOW)
 
 
 def test_an_incognito_session_is_neither_asked_nor_asked_about(home, capture) -> None:
@@ -216,6 +217,32 @@ def test_a_fix_is_asked_about_with_its_files(home, claude) -> None:
     result_ = settle(home, "`make wheel` failed until pyproject.toml named the package tide_core.", *codes(text))
     (memory,) = [kept.memory for kept in result_.kept]
     assert memory.trust == "agent" and len(home.memories.sources(memory.memory_id)) == 3
+
+
+def test_a_session_is_asked_even_with_a_large_floor(home, capture) -> None:
+    (home.path / "config.toml").write_text(ASK.replace("floor = false\n", ""))
+    home.refresh_live_settings()
+    home.floor.write("core", "\n".join(f"Rule {n}: be brief, name your sources, and ask first." for n in range(400)))
+    capture(home, QUEUE)
+    text = begin(home)
+    assert turn.MAX_BLOCK_CHARS - 1_000 < len(text) <= turn.MAX_BLOCK_CHARS and len(codes(text)) == 1
+
+
+def test_a_question_that_is_not_ready_in_time_is_left_out(home, capture) -> None:
+    capture(home, QUEUE)
+    miner = home.memories.host_miner()
+    assert miner.choose_candidates("/w", limit_s=-1) is None and miner.choose_candidates("/w", limit_s=9) is not None
+    event = HookEvent("claude-code", "start", "new", cwd="/w", cause="startup")
+    assert turn.answer_event(home, event, limit_ms=100, now=NOW).text == ""
+    assert not host_questions.read_questions(home.journal(), NOW)
+
+
+def test_of_a_huge_session_the_newest_part_is_asked_about(home, capture, monkeypatch) -> None:
+    capture(home, QUEUE)
+    capture(home, BUILD)
+    monkeypatch.setattr(host_mining, "MAX_HOOK_BYTES", 700)
+    text = begin(home)
+    assert BUILD in text and QUEUE not in text
 
 
 # settling -----------------------------------------------------------------------------------------------------
@@ -330,6 +357,7 @@ def test_the_owner_can_review_what_the_host_keeps(home, capture, opened) -> None
     (home.path / "config.toml").write_text(f"{ASK}review = true\n")
     home.close()
     home = opened()
+    home.memories.now = lambda: NOW
     (kept,) = settle(home, KEPT, code).kept
     assert kept.memory.in_review and home.memories.list_memories() == []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.archive import memory_events
@@ -17,6 +17,7 @@ from perdure.archive.journal import Journal, JournalEvent, decode_event, find_li
 
 EVENT_TYPE = "question"
 KEEP, NONE = "keep", "none"  # what an answer settles about a turn
+KEPT = timedelta(days=90)  # that a question takes an answer
 _SETTLED_NEEDLE = b'"settled":'
 
 
@@ -47,9 +48,9 @@ def build_data(
     }
 
 
-def read_questions(journal: Journal) -> list[HostQuestion]:
-    """Return every question that was asked, newest first."""
-    return [_read_question(event.data) for event in reversed(journal.read(type_=EVENT_TYPE))]
+def read_questions(journal: Journal, now: datetime) -> list[HostQuestion]:
+    """Return the questions that were asked in the last KEPT days, newest first: an older one takes no answer."""
+    return [_read_question(event.data) for event in reversed(journal.read_since(now - KEPT, EVENT_TYPE))]
 
 
 def _read_question(data: Mapping[str, Any]) -> HostQuestion:
@@ -58,12 +59,14 @@ def _read_question(data: Mapping[str, Any]) -> HostQuestion:
     return HostQuestion(runtime, conversation, until_at, dict(data["asked"]))
 
 
-def read_settled(journal: Journal) -> dict[str, str]:
-    """Return the turns that an answer settled: id -> KEEP or NONE. The first answer counts."""
+def read_settled(journal: Journal, now: datetime) -> dict[str, str]:
+    """Return the turns of these questions that an answer settled: id -> KEEP or NONE. The first answer counts."""
     outcomes: dict[str, str] = {}
+    month = f"{(now - KEPT).astimezone(UTC):%Y-%m}"
     events = [
         event
         for path in journal.list_files()
+        if path.stem >= month
         for line in find_lines(path, _SETTLED_NEEDLE)
         if isinstance(event := decode_event(line), JournalEvent) and event.type == memory_events.EVENT_TYPE
     ]

@@ -7,6 +7,7 @@ leaves nothing half done. A turn that was forgotten, or that the principal does 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -33,6 +34,7 @@ from perdure.types import Origin, Run
 
 RECENT = timedelta(days=7)  # an older session is not asked about
 MAX_SESSIONS = 3  # newest sessions of a project that are looked at
+MAX_HOOK_BYTES = 6_000_000  # of a session that are read while a client waits: 3 MB took 85 ms
 MAX_TURNS = 3000  # newest turns of a session that are read
 _LOCK_WAIT_S = 5.0  # for another answer
 _MAX_FIX_TEXTS = 2  # texts of the agent between a failure and its success
@@ -74,12 +76,17 @@ class HostMiner:
 
     # asking -----------------------------------------------------------------------------------------------
 
-    def choose_candidates(self, project: str | None, *, without: str = "", only: str = "") -> HostChoice | None:
+    def choose_candidates(
+        self, project: str | None, *, without: str = "", only: str = "", limit_s: float | None = None
+    ) -> HostChoice | None:
         """Return the candidates of the newest session of a project that has any; None if none has.
 
-        without: the conversation that begins now. only: no other conversation than this one.
+        without: the conversation that begins now. only: no other conversation than this one. limit_s: for somebody who
+        waits: about so many seconds, and only the newest MAX_HOOK_BYTES of a session.
         """
-        memories, questions = self.memories, host_questions.read_questions(self.memories.journal)
+        ends_s = None if limit_s is None else time.monotonic() + limit_s
+        memories = self.memories
+        questions = host_questions.read_questions(memories.journal, memories.now())
         conversations = session_turns.iter_recent_conversations(
             memories.index(), memories.user, memories.agent, project, memories.now() - RECENT
         )
@@ -88,17 +95,19 @@ class HostMiner:
             is_wanted = origin.conversation == only if only else origin.conversation != without
             if not is_wanted or self.find_refusal(origin):
                 continue
-            choice = self._choose_of(origin, conversation.last_at, questions)
+            choice = self._choose_of(origin, conversation.last_at, questions, ends_s)
             if choice.candidates:
                 return choice
         return None
 
-    def _choose_of(self, origin: Origin, last_at: datetime, questions: Sequence[HostQuestion]) -> HostChoice:
+    def _choose_of(
+        self, origin: Origin, last_at: datetime, questions: Sequence[HostQuestion], ends_s: float | None
+    ) -> HostChoice:
         """Return the candidates of one conversation after the time up to which it was asked about."""
         asked_until_at = host_questions.find_last_time(questions, origin.runtime, origin.conversation)
         if asked_until_at is not None and last_at <= asked_until_at:
             return HostChoice(origin.runtime, origin.conversation, last_at, ())
-        turns, known_ids = self._read_conversation(origin.conversation)
+        turns, known_ids = self._read_conversation(origin.conversation, ends_s)
         known_ids |= {
             turn.turn_id
             for turn in turns
@@ -108,18 +117,39 @@ class HostMiner:
         clean_candidates = tuple(c for c in candidates if not self.memories.scan_text(c.quote))
         return HostChoice(origin.runtime, origin.conversation, last_at, clean_candidates)
 
-    def _read_conversation(self, conversation: str) -> tuple[list[HostTurn], set[str]]:
-        """Return the newest turns of a conversation in their order, and the ids of those that are known."""
+    def _read_conversation(self, conversation: str, ends_s: float | None = None) -> tuple[list[HostTurn], set[str]]:
+        """Return the newest turns of a conversation in their order, and the ids of those that are known.
+
+        ends_s: when to stop reading, on the monotonic clock; then only the newest MAX_HOOK_BYTES are read.
+        """
         reader = TurnReader(self.archive)
         turns: list[HostTurn] = []
         known_ids: set[str] = set()
         rows = session_turns.list_conversation_turns(self.memories.index(), self.memories.user, conversation)
-        for row in rows[-MAX_TURNS:]:
+        rows = rows[-MAX_TURNS:]
+        if ends_s is not None:
+            small_runs = self._list_newest_runs([row.run_id for row in rows])
+            rows = [row for row in rows if row.run_id in small_runs]
+        for row in rows:
+            if ends_s is not None and time.monotonic() > ends_s:
+                return [], set()
             archived_turn = reader.read_turn(SourceTurn(row.run_id, row.offset, "", True, None))
             if archived_turn is not None:
                 turns.append(HostTurn(row.turn_id, row.run_id, archived_turn.turn, archived_turn.stated_at))
                 known_ids |= {row.turn_id} if row.is_known else set()
         return turns, known_ids
+
+    def _list_newest_runs(self, run_ids: Sequence[str]) -> set[str]:
+        """Return the newest of these runs that together have at most MAX_HOOK_BYTES. run_ids: oldest first."""
+        newest_runs: set[str] = set()
+        n_bytes = 0
+        for run_id in reversed(dict.fromkeys(run_ids)):
+            entry = self.archive.get_entry(run_id)
+            n_bytes += entry.to_offset - entry.from_offset
+            if n_bytes > MAX_HOOK_BYTES:
+                break
+            newest_runs.add(run_id)
+        return newest_runs
 
     def request_candidates(self, project: str | None, *, session: str = "") -> list[HostCandidate]:
         """Return the candidates of the newest session of a project, because somebody wants to settle them now.
@@ -137,8 +167,9 @@ class HostMiner:
 
     def _list_pending(self) -> list[HostCandidate]:
         """Return the candidates that the newest question left open, as far as their turns can be read."""
-        questions = host_questions.read_questions(self.memories.journal)
-        pending_ids = set(host_answer.list_pending(questions, host_questions.read_settled(self.memories.journal)))
+        journal, now = self.memories.journal, self.memories.now()
+        questions = host_questions.read_questions(journal, now)
+        pending_ids = set(host_answer.list_pending(questions, host_questions.read_settled(journal, now)))
         if not pending_ids:
             return []
         turns, _ = self._read_conversation(questions[0].conversation)
@@ -159,7 +190,8 @@ class HostMiner:
 
     def _settle(self, statements: Sequence[HostStatement], none_codes: Sequence[str] | None) -> SettleResult:
         journal, result = self.memories.journal, SettleResult()
-        questions, settled = host_questions.read_questions(journal), host_questions.read_settled(journal)
+        now = self.memories.now()
+        questions, settled = host_questions.read_questions(journal, now), host_questions.read_settled(journal, now)
         drafts: list[MemoryDraft] = []
         outcomes: dict[str, str] = {}
         for statement in statements[: host_answer.MAX_STATEMENTS]:
