@@ -161,9 +161,9 @@ _REASON = lazy_re(r"(?i)\b(?:because|since|so that|otherwise|weil|damit|sonst|pa
 _ORDER = lazy_re(
     r"(?i)^\W*(?:(?:ok(?:ay)?|now|then|also|and|so|please|can you|could you|would you|let['’]?s|go ahead|bitte|next"
     r"|first|great|good|yes|perfect)\b[,!.]?\s*){0,6}(?:please\s+)?(?:add|fix|run|write|create|update|implement"
-    r"|make(?! sure)|change|show|check|look|read|remove|delete|commit|push|test|build|refactor|rename|move|start|continue|find|explain|tell"
-    r"|give|do|use|try|set|put|open|install|deploy|merge|review|generate|help|investigate|analy[sz]e|proceed|work|get"
-    r"|see|verify|ask|think|plan)\b"
+    r"|make(?! sure)|change|show|check|look|read|remove|delete|commit|push|test|build|refactor|rename|move|start"
+    r"|continue|find|explain|tell|give|do|use|try|set|put|open|install|deploy|merge|review|generate|help|investigate"
+    r"|analy[sz]e|proceed|work|get|see|verify|ask|think|plan)\b"
 )
 _CODE_SIGN = lazy_re(r"[{}\[\]<>;|\\$=]")
 _WORD = lazy_re(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
