@@ -274,6 +274,40 @@ def test_a_second_answer_changes_nothing(home, capture) -> None:
     assert len(home.memories.list_memories()) == 1 and begin(home, "third") == ""
 
 
+def test_two_answers_at_once_make_one_memory(home, capture, opened) -> None:
+    capture(home, QUEUE)
+    (code,) = codes(begin(home))
+    homes, gate, results = [opened(), opened()], threading.Barrier(2), []
+
+    def answer(other, text) -> None:
+        other.memories.now = lambda: NOW
+        other.index()
+        gate.wait()
+        results.append(settle(other, text, code))
+
+    texts = (KEPT, "We keep the job queue in Redis 7.")
+    threads = [threading.Thread(target=answer, args=pair) for pair in zip(homes, texts, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted((len(result.kept), result.n_known) for result in results) == [(0, 1), (1, 0)]
+    home.connections.follow_journals()
+    assert len(home.memories.list_memories()) == 1
+
+
+def test_none_of_one_project_leaves_the_lines_of_another_open(home, capture) -> None:
+    capture(home, QUEUE)
+    (code,) = codes(begin(home))
+    capture(home, BUILD, session="other", cwd="/elsewhere")
+    assert [c.quote for c in home.memories.request_candidates(cwd="/elsewhere")] == [BUILD]
+    assert home.memories.settle([], [], cwd="/elsewhere").n_none == 1
+    assert home.memories.settle([], [], cwd="/elsewhere").n_none == 0
+    assert [c.quote for c in home.memories.request_candidates(cwd="/w")] == [QUEUE]
+    assert home.memories.request_candidates(cwd="/elsewhere") == []
+    assert settle(home, KEPT, code).kept
+
+
 def test_one_line_may_hold_two_statements_of_one_answer(home, capture) -> None:
     capture(home, QUEUE)
     (code,) = codes(begin(home))

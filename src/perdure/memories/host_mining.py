@@ -159,16 +159,26 @@ class HostMiner:
         """
         choice = self.choose_candidates(project, only=session)
         if choice is None:
-            return self._list_pending()
+            return self._list_pending({session} if session else self.list_conversations(project))
         question, receiver = choice.to_question(choice.candidates), {"runtime": "", "session": "", "agent": ""}
         data = host_questions.build_data(question, receiver)
         self.memories.journal.append(host_questions.EVENT_TYPE, data, now=self.memories.now())
         return list(choice.candidates)
 
-    def _list_pending(self) -> list[HostCandidate]:
-        """Return the candidates that the newest question left open, as far as their turns can be read."""
+    def list_conversations(self, project: str | None) -> set[str]:
+        """Return the newest conversations of a project: those that can be asked about."""
+        memories = self.memories
+        conversations = session_turns.iter_recent_conversations(
+            memories.index(), memories.user, memories.agent, project, memories.now() - RECENT
+        )
+        return {conversation.origin.conversation for conversation in islice(conversations, MAX_SESSIONS + 1)}
+
+    def _list_pending(self, conversations: Collection[str]) -> list[HostCandidate]:
+        """Return the candidates that the newest question about some conversations left open, as far as their turns can
+        be read.
+        """
         journal, now = self.memories.journal, self.memories.now()
-        questions = host_questions.read_questions(journal, now)
+        questions = [q for q in host_questions.read_questions(journal, now) if q.conversation in conversations]
         pending_ids = set(host_answer.list_pending(questions, host_questions.read_settled(journal, now)))
         if not pending_ids:
             return []
@@ -180,15 +190,27 @@ class HostMiner:
 
     # settling ---------------------------------------------------------------------------------------------
 
-    def settle(self, statements: Sequence[HostStatement], none_codes: Sequence[str] | None = None) -> SettleResult:
+    def settle(
+        self,
+        statements: Sequence[HostStatement],
+        none_codes: Sequence[str] | None = None,
+        *,
+        conversations: Collection[str] | None = None,
+    ) -> SettleResult:
         """Keep statements, and settle candidates that hold nothing. Changes nothing that was settled before.
 
         none_codes: those candidates; an empty sequence for all that the newest question left open, None for none.
+        conversations: the newest question about these; about any if None.
         """
         with lock_file(self.home / ".settle.lock", wait_s=_LOCK_WAIT_S):
-            return self._settle(statements, none_codes)
+            return self._settle(statements, none_codes, conversations)
 
-    def _settle(self, statements: Sequence[HostStatement], none_codes: Sequence[str] | None) -> SettleResult:
+    def _settle(
+        self,
+        statements: Sequence[HostStatement],
+        none_codes: Sequence[str] | None,
+        conversations: Collection[str] | None,
+    ) -> SettleResult:
         journal, result = self.memories.journal, SettleResult()
         now = self.memories.now()
         questions, settled = host_questions.read_questions(journal, now), host_questions.read_settled(journal, now)
@@ -204,7 +226,11 @@ class HostMiner:
                 draft, turn_ids = decision
                 drafts.append(draft)
                 outcomes |= dict.fromkeys(turn_ids, KEEP)
-        none_ids = self._find_none(none_codes, questions, {**settled, **outcomes}, result)
+        if none_codes is not None and not none_codes:
+            meant = [q for q in questions if conversations is None or q.conversation in conversations]
+            none_ids = host_answer.list_pending(meant, {**settled, **outcomes})
+        else:
+            none_ids = self._find_none(none_codes or (), questions, {**settled, **outcomes}, result)
         result.n_none = len(none_ids)
         outcomes = dict.fromkeys(none_ids, NONE) | outcomes
         discards = [(r.code, self.memories.now().isoformat()) for r in result.refusals if r.code in gate.EXPLANATIONS]
@@ -232,16 +258,12 @@ class HostMiner:
 
     def _find_none(
         self,
-        codes: Sequence[str] | None,
+        codes: Sequence[str],
         questions: Sequence[HostQuestion],
         settled: Collection[str],
         result: SettleResult,
     ) -> list[str]:
         """Return the turns that hold nothing; note in the result what cannot be settled."""
-        if codes is None:
-            return []
-        if not codes:
-            return host_answer.list_pending(questions, dict.fromkeys(settled, ""))
         decisions = [host_answer.find_turns([code], questions) for code in codes]
         result.refusals += [refusal for refusal in decisions if isinstance(refusal, OperationRefusal)]
         named_ids = [turn_id for turns in decisions if not isinstance(turns, OperationRefusal) for turn_id in turns]

@@ -211,10 +211,17 @@ class MemoryRoom(Memories):
         self.upkeep.index_all()
         return self.host_miner().request_candidates(self.connections.project_of(cwd), session=session)
 
-    def settle(self, statements: Sequence[HostStatement], none_codes: Sequence[str] | None = None) -> SettleResult:
-        """Keep what the host's own model answered about its candidates; see `HostMiner.settle`."""
+    def settle(
+        self, statements: Sequence[HostStatement], none_codes: Sequence[str] | None = None, *, cwd: str | None = None
+    ) -> SettleResult:
+        """Keep what the host's own model answered about its candidates; see `HostMiner.settle`.
+
+        cwd: the folder in whose project an answer "none" to all is meant; any project without it.
+        """
         self.upkeep.index_all()
-        result = self.host_miner().settle(statements, none_codes)
+        miner = self.host_miner()
+        conversations = miner.list_conversations(self.connections.project_of(cwd)) if cwd else None
+        result = miner.settle(statements, none_codes, conversations=conversations)
         if any(keep_result.is_new for keep_result in result.kept):
             self.embed_new()
         return result

@@ -26,6 +26,7 @@ from perdure.text import tokens
 
 ROLES = ("resident", "miner", "helper", "summariser")
 CLIENTS = tuple(CLIENT_OVERHEAD_TOKENS)
+_CLIENT_ROLES = ("miner", "summariser")  # the others need tools, or an answer within a second
 PROVIDERS = ("anthropic", "openai", "gguf", *CLIENTS)
 _URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 _FRAME_TOKENS = 16  # around a message: role, separators, ids
@@ -283,6 +284,8 @@ def _has_library(provider: str) -> bool:
 def _check_config(setting: str, config: RoleConfig) -> None:
     if config.provider not in PROVIDERS:
         raise ConfigFault(f"{setting}.provider = {config.provider!r} (known: {', '.join(PROVIDERS)})")
+    if config.provider in CLIENTS and not setting.endswith(_CLIENT_ROLES):
+        raise ConfigFault(f"{setting}.provider = {config.provider!r} (only for {' and '.join(_CLIENT_ROLES)})")
     if config.thinking not in ("", "on", "off"):
         raise ConfigFault(f"{setting}.thinking = {config.thinking!r} (on, off, or empty for the default of the model)")
     for name in ("model", "max_output_tokens", "timeout_s"):

@@ -13,7 +13,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from perdure.config import CapsConfig, ModelsConfig, RoleConfig, RolesConfig
-from perdure.errors import BudgetSpent, ModelBusy, ModelLate, ModelRefused, ModelUnreachable, RuntimeMissing
+from perdure.errors import (
+    BudgetSpent,
+    ConfigFault,
+    ModelBusy,
+    ModelLate,
+    ModelRefused,
+    ModelUnreachable,
+    RuntimeMissing,
+)
 from perdure.models import client_chat, client_limits
 from perdure.models.chat import ChatMessage, TokenUsage
 from perdure.models.client_chat import CLAUDE, CODEX, ClientChat, build_command, read_output
@@ -256,6 +264,13 @@ def test_tokens_of_a_client_count_against_the_caps(tmp_path: Path, script: Scrip
     assert make_roles(tmp_path, script, [NOW], day_tokens=n_reported + 100).get_chat("miner", job="mine") is not None
     with pytest.raises(BudgetSpent, match="day_tokens"):
         make_roles(tmp_path, script, [NOW], day_tokens=n_reported + 100).get_chat("miner", job="mine").reply(ASKED)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("role", ["helper", "resident"])
+def test_a_client_is_refused_where_it_does_not_fit(tmp_path: Path, role: str) -> None:
+    config = ModelsConfig(roles=RolesConfig(**{role: RoleConfig(provider=CLAUDE)}))
+    with pytest.raises(ConfigFault, match="only for miner and summariser"):
+        Roles(tmp_path, config, mask=str).get_chat(role, job="recall")
 
 
 def test_a_subscription_costs_no_money(tmp_path: Path, script: ScriptedClient) -> None:

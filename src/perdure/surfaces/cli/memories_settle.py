@@ -47,12 +47,12 @@ def settle_command(
     if answer != "keep" and statement is not None:
         raise UsageError('write `perdure memories settle keep ID… --as "STATEMENT"`')
     with shell.open_home() as home:
+        cwd = str(Path.cwd())
         if answer is None:
-            cwd = str(Path.cwd())
             _print_candidates(shell, home.memories.request_candidates(cwd=cwd, session=options["session"]))
             return
         if answer == "none":
-            result = home.memories.settle([], ids)
+            result = home.memories.settle([], ids, cwd=cwd)
         else:
             if not ids or not (statement or "").strip():
                 raise UsageError('keep needs ids and a statement: `perdure memories settle keep ID… --as "STATEMENT"`')

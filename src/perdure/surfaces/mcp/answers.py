@@ -121,7 +121,7 @@ def settle(home: Home, statements: Sequence[HostStatement], *, is_rest_none: boo
         candidates = home.memories.request_candidates(cwd=cwd)
         items = [render_lines(candidates, _SNIPPET_CHARS)] if candidates else []
         return _wrap_answer(home, items, empty="Nothing to settle.")
-    result = home.memories.settle(statements, [] if is_rest_none else None)
+    result = home.memories.settle(statements, [] if is_rest_none else None, cwd=cwd)
     lines = [
         f"{'Held for review' if kept.memory.in_review else 'Kept'} as {kept.memory.memory_id} at {kept.memory.path}."
         for kept in result.kept
