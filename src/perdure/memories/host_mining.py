@@ -90,10 +90,10 @@ class HostMiner:
         conversations = session_turns.iter_recent_conversations(
             memories.index(), memories.user, memories.agent, project, memories.now() - RECENT
         )
-        for conversation in islice(conversations, MAX_SESSIONS):
+        wanted = (c for c in conversations if c.origin.conversation == (only or c.origin.conversation) != without)
+        for conversation in islice(wanted, MAX_SESSIONS):
             origin = conversation.origin
-            is_wanted = origin.conversation == only if only else origin.conversation != without
-            if not is_wanted or self.find_refusal(origin):
+            if self.find_refusal(origin):
                 continue
             choice = self._choose_of(origin, conversation.last_at, questions, ends_s)
             if choice.candidates:
