@@ -90,7 +90,7 @@ class RoleConfig:
     the work.
     """
 
-    provider: str = ""  # anthropic, openai (any endpoint that speaks like it) or gguf (a file on this machine)
+    provider: str = ""  # anthropic, openai (any endpoint like it), gguf (a file), claude-cli or codex-cli (a client)
     model: str = ""  # its name at the provider; of a gguf, the path of the file
     url: str = ""  # of the endpoint; default: the provider's own
     key_env: str = ""  # the environment variable that holds the key
@@ -98,6 +98,7 @@ class RoleConfig:
     effort: str = ""  # the provider's word for the effort ("low", "high"), or "" for the model's default
     max_output_tokens: int = 4096  # of one answer, thoughts included
     timeout_s: int = 120  # for one answer, retries included
+    program: str = ""  # of claude-cli and codex-cli: path of the client's program; default: found on the PATH
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class CapsConfig:
     job_money: float = 0.0  # in the currency of the prices
     day_money: float = 0.0
     month_money: float = 0.0
+    day_client_calls: int = 50  # calls of installed clients (claude-cli, codex-cli) in a day, all jobs together
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,9 @@ class LimitsConfig:
     coverage: float = 0.0  # share of the message's words in one text that lets recall speak whatever the relevance is
 
 
+ASK_HOST = ("off", "start", "compact", "all")  # values of `live.ask_host`
+
+
 @dataclass(frozen=True)
 class LiveConfig:
     """The blocks that Perdure adds to a session while it runs."""
@@ -198,6 +203,7 @@ class LiveConfig:
     notice: bool = True  # tell the person in one line how much was recalled, where the client shows such lines
     shadow: bool = False  # record the recall that a message would get, and give the session nothing
     remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
+    ask_host: str = "off"  # ask the client's own model what to keep: off, at a "start", after a "compact"ion, or "all"
     limits: Mapping[str, LimitsConfig] = field(default_factory=dict, metadata={"each": LimitsConfig})  # by model
 
 
@@ -317,6 +323,8 @@ def load(home: Path) -> Config:
         raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
     if config.search.vector_weight > 1:
         raise ConfigFault(f"search.vector_weight = {config.search.vector_weight!r} (from 0 to 1)")
+    if config.live.ask_host not in ASK_HOST:
+        raise ConfigFault(f"live.ask_host = {config.live.ask_host!r} ({', '.join(ASK_HOST)})")
     return _add_identity(config)
 
 

@@ -258,6 +258,8 @@ class ModelUnreachable(ModelFault):
 class ModelBusy(ModelUnreachable):
     """The endpoint is overloaded or failing after several tries. Perdure does the missing work later."""
 
+    free_at: object = None  # when it answers again, if it said so: a datetime
+
 
 class ModelLate(ModelUnreachable):
     """The model did not answer in time. Raise `timeout_s` (seconds) of its role, or set a faster model."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perdure import log
 from perdure.capture import alert, events, host_memories
 from perdure.capture.events import HookEvent, is_command
-from perdure.errors import IndexFault
+from perdure.errors import Busy, IndexFault
 
 if TYPE_CHECKING:
     from perdure.archive.injections import InjectedContext
@@ -39,6 +39,9 @@ HELPER_SHARE = 0.4  # share of the remaining time that a helper model may use to
 MARGIN_MS = 60  # reserved at the end for recording (an fsync) and delivery
 _EMPTYING_CAUSES = ("compact", "clear")
 _FORK_CAUSE = "fork"
+_CONTINUING_CAUSES = ("resume", "fork", "reload")  # of a start: the model has the session before it
+_MAX_QUESTION_CHARS = 1_500  # of a question about candidates, a part of MAX_BLOCK_CHARS
+_MIN_QUESTION_S = 0.15  # with less time left, nobody is asked
 _RECORD_LOCK = threading.Lock()  # a start and a prompt may be answered at the same time, but only one gives the floor
 
 
@@ -121,6 +124,7 @@ class _PendingBlock:
 
     text: str
     data: dict[str, Any]  # the journal's record of it: never its words
+    event_type: str = "injected"  # of the record
 
 
 @dataclass
@@ -181,15 +185,17 @@ class _EventTurn:
     def _record_block(self, pending: _PendingBlock) -> str:
         """Return a block's text once it is in the journal.
 
-        Returns "" for a floor that another process or thread gave meanwhile.
+        Returns "" for a floor, or a question, that another process or thread gave meanwhile.
         """
         from perdure.archive import injections
 
         with _RECORD_LOCK:
             if pending.data.get("kind") == injections.FLOOR and self._read_session_state().has_floor:
                 return ""
+            if pending.event_type == injections.QUESTION and self._was_asked(pending.data):
+                return ""
             is_shadow = self.home.config.live.shadow
-            event_type = injections.SHADOW if is_shadow else injections.EVENT_TYPE
+            event_type = injections.SHADOW if is_shadow else pending.event_type
             self.home.journal().append(event_type, pending.data, now=self.now)
         if is_shadow:
             self.outcome = "shadow"
@@ -223,7 +229,68 @@ class _EventTurn:
                 injections.RESET, {**_identify_session(self.event), "cause": cause}, now=self.now
             )
             self.outcome = "reset"
-        return self._build_floor_block(self._read_session_state(), MAX_BLOCK_CHARS)
+        can_ask = self._can_ask(cause)
+        session_state = self._read_session_state()
+        floor_blocks, notices = self._build_floor_block(session_state, MAX_BLOCK_CHARS)
+        question_blocks = self._build_question_block(cause) if can_ask else []
+        n_chars = sum(count_js_chars(block.text) + 2 for block in (*floor_blocks, *question_blocks))
+        if question_blocks and n_chars > MAX_BLOCK_CHARS and events.has_text_limit(self.event.client):
+            n_question_chars = count_js_chars(question_blocks[0].text) + 2
+            floor_blocks, notices = self._build_floor_block(session_state, MAX_BLOCK_CHARS - n_question_chars)
+        return [*floor_blocks, *question_blocks], notices
+
+    # the question about candidates ------------------------------------------------------------------------
+
+    def _can_ask(self, cause: str) -> bool:
+        """Return True if the settings let a question about candidates go with this start."""
+        settings = self.home.config.live
+        wanted = "compact" if cause == "compact" else "" if cause in _CONTINUING_CAUSES else "start"
+        return bool(wanted) and settings.ask_host in (wanted, "all") and not (settings.shadow or self.event.agent)
+
+    def _build_question_block(self, cause: str) -> list[_PendingBlock]:
+        """Build the question to the client's own model: about the session itself after a compaction, else about the
+        session before. Nothing without a usable index, without candidates, or without time.
+        """
+        if self.deadline.left_s < _MIN_QUESTION_S or self.home.connections.is_used_remotely:
+            return []  # a thin machine cannot answer
+        from perdure.access import fence
+        from perdure.archive import host_questions
+        from perdure.memories import host_question
+
+        session = self.event.session
+        project = self.home.connections.project_of(self.event.cwd or None)
+        only, without = (session, "") if cause == "compact" else ("", session)
+        upkeep, limit_s = self.home.upkeep, self.deadline.left_s * CATCH_UP_SHARE
+        try:
+            upkeep.catch_up_for_search(upkeep.index_for_search(limit_s=limit_s), limit_s=limit_s)
+            choice = self.home.memories.host_miner().choose_candidates(
+                project, without=without, only=only, limit_s=self.deadline.left_s - _MIN_QUESTION_S
+            )
+        except (IndexFault, Busy):
+            return []
+        nonce = fence.make_nonce()
+        text, shown = host_question.build_question(choice.candidates, nonce) if choice else ("", [])
+        if choice is None or not text or count_js_chars(text) > _MAX_QUESTION_CHARS:
+            return []
+        self.log_fields["n_asked"] = len(shown)
+        data = host_questions.build_data(
+            choice.to_question(shown),
+            _identify_session(self.event),
+            nonce=nonce,
+            digest=fence.hash_block(text),
+            n_chars=len(text),
+        )
+        return [_PendingBlock(text, data, host_questions.EVENT_TYPE)]
+
+    def _was_asked(self, data: dict[str, Any]) -> bool:
+        """Return True if a question like this one is in the journal already."""
+        from perdure.archive import host_questions
+
+        asked_ids = {turn for turn, _ in data["asked"]}
+        questions = host_questions.read_questions(self.home.journal(), self.now)
+        return any(asked_ids & set(question.asked) for question in questions)
+
+    # the floor block --------------------------------------------------------------------------------------
 
     def _build_floor_block(
         self, session_state: InjectedContext, max_chars: int

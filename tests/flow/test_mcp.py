@@ -1,9 +1,11 @@
 """Perdure over MCP: every tool, resource and prompt through the official client, in old and new versions of it."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -19,8 +21,10 @@ from perdure.surfaces.mcp import answers
 from perdure.surfaces.mcp.answers import ThreadedToolRunner
 from perdure.surfaces.mcp.server import build_server
 
-TOOLS = {"recall", "search", "show", "tree", "context", "remember", "note", "propose", "forget"}
+TOOLS = {"recall", "search", "show", "tree", "context", "remember", "settle", "note", "propose", "forget"}
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # opened by a handshake
+SETTLED = "Actually the team wants the queue in Redis 7 and not in the database."
+START = datetime(2026, 1, 15, 9, tzinfo=UTC)
 MODES = ("legacy", "2026-07-28")
 
 
@@ -70,6 +74,39 @@ def call(name: str, **arguments: Any) -> Callable[[Client], Any]:
 def test_new_home_recalls_nothing(opened):
     home = opened(embedder=None)
     assert answers.recall(home, "Which port?", cwd=None) == "Nothing to recall: nothing has been captured yet."
+
+
+def test_a_model_settles_what_a_session_is_worth(filled, message, opened):
+    home = opened(embedder=None)
+    now = datetime.now(UTC) - START
+    rows = [message("user", text, now.total_seconds() / 60) for text in (SETTLED, "Please fix the test.")]
+    home.capture(b"".join(rows), runtime="messages", session="s2", cwd="/w")
+    home.close()
+
+    async def said(client):
+        listed = await call("settle", project="/w")(client)
+        (code,) = re.findall(r"^(t\w+): ", listed, re.MULTILINE)
+        kept = await call("settle", keep=[{"ids": [code], "text": "The queue is in Redis 7."}], none=True)(client)
+        bad = await call("settle", keep=[{"ids": ["t0000"], "text": "The queue is in Redis 7."}])(client)
+        again = await call("settle", keep=[{"ids": [code], "text": "The queue is in Redis 7."}])(client)
+        return listed, kept, bad, again, await call("settle", none=True)(client)
+
+    desk = ThreadedToolRunner(lambda: perdure.open(filled, user="ada"))
+    try:
+        listed, kept, bad, again, rest = anyio.run(converse, desk, said)
+    finally:
+        desk.close()
+    assert SETTLED in listed and "untrusted data" in listed and "fix the test" not in listed
+    assert kept.startswith("Kept as mem-") and "was not asked about" in bad and "nothing changed: 1" in again
+    assert rest == "Nothing kept of 0 lines."
+    with perdure.open(filled, user="ada") as read:
+        (memory,) = [m for m in read.memories.list_memories() if "Redis" in m.text and m.how == "mined"]
+        assert memory.trust == "agent"
+
+
+async def converse(desk: ThreadedToolRunner, said: Callable[[Client], Any]) -> Any:
+    async with Client(build_server(desk, cwd=None), mode="legacy") as client:
+        return await said(client)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -10,6 +10,7 @@ from perdure.clients import entries
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugins" / "perdure"
+FOR_THE_MODEL = {"settle"}  # commands that the hook leaves to the client's model
 
 
 def read(path: Path) -> dict:
@@ -40,10 +41,19 @@ def test_the_skill_has_agents_say_that_they_are_agents() -> None:
 
 
 def test_plugin_has_each_command_that_the_hook_follows(tmp_path: Path) -> None:
-    names = sorted(path.stem for path in (PLUGIN / "commands").glob("*.md"))
+    names = sorted(path.stem for path in (PLUGIN / "commands").glob("*.md") if path.stem not in FOR_THE_MODEL)
     event = HookEvent("claude-code", "prompt", "s1")
     notices = [quiet.follow_command(tmp_path, event._replace(prompt=f"/perdure:{name}")) for name in names]
     assert names == ["quiet", "speak"] and all(notices)
+
+
+def test_a_command_for_the_model_may_run_what_it_names() -> None:
+    for name in FOR_THE_MODEL:
+        _, head, body = (PLUGIN / "commands" / f"{name}.md").read_text(encoding="utf-8").split("---\n", 2)
+        (allowed,) = [line for line in head.splitlines() if line.startswith("allowed-tools: ")]
+        (command,) = [line.removesuffix(":*)") for line in allowed.split("Bash(")[1:]]
+        assert body.count(f"`{command}") == body.count("`perdure") == 3
+        assert command.split()[1:] == ["memories", "settle"]
 
 
 def test_the_marketplace_leads_to_the_plugin() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.archive import host_questions
 from perdure.archive.journal import (
     FilePosition,
     Journal,
@@ -29,6 +30,7 @@ EVENT_TYPE = "injected"
 FLOOR = "floor"  # kind of an injection: the floor that every session gets, not recalled for a message
 SHADOW = "shadow"  # event type: a block of recall that was recorded and not given, because `live.shadow` is set
 USED = "used"  # event type: the cues of an injection that the answer used
+QUESTION = host_questions.EVENT_TYPE  # event type: a block that asked the host's model about candidates
 ASKED = "asked"  # event type: a person sent a message; recorded where reminders are counted by messages
 TOOL_RUNTIME = "mcp"  # runtime of what a model requested through a tool: its session is not known
 RESET = "context-reset"  # event type: a compaction or a clear; earlier injections are no longer in the session
@@ -78,7 +80,9 @@ def read_block_digests(journal: Journal, run: Run) -> dict[str, str]:
     source = run.source
     sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
     events = [
-        e for name in sorted(sessions - {""}) for e in _read_session_events(journal, source.runtime, name, EVENT_TYPE)
+        event
+        for name in sorted(sessions - {""})
+        for event in _read_session_events(journal, source.runtime, name, EVENT_TYPE, QUESTION)
     ]
     return _index_digests(events)
 

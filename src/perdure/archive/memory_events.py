@@ -82,18 +82,20 @@ def build_change_op(memory_id: str, **fields: Any) -> Op:
 def build_event_data(
     ops: Sequence[Op], *, by: str, batch: MinedRange | None = None, why: str = "", undoes: str = "",
     proposals: Sequence[Sequence[str]] = (), discards: Sequence[Sequence[str]] = (),
+    settled: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Build the data of an event.
 
     by: owner, agent, rules, miner, consolidation, import or store (what another product's model wrote). why: never the
     words of a memory, which could not be forgotten there. undoes: the event that it reverts. proposals: (id, kind) of
-    what it applies. discards: (reason, time of the statement) of each text that the write gate kept out.
+    what it applies. discards: (reason, time of the statement) of each text that the write gate kept out. settled: (id
+    of a turn, "keep" or "none") of each candidate that a host's model settled.
     """
     event_data: dict[str, Any] = {"by": by, "ops": list(ops)}
     if batch is not None:
         event_data["batch"] = list(batch)
     optional_fields = {"why": why, "undoes": undoes, "proposals": list(map(list, proposals))}
-    optional_fields |= {"discards": list(map(list, discards))}
+    optional_fields |= {"discards": list(map(list, discards)), "settled": list(map(list, settled))}
     return event_data | {name: value for name, value in optional_fields.items() if value}
 
 

@@ -348,6 +348,32 @@ def iter_recent_conversations(
         yield RecentConversation(origin, last_at, first_prompts, last_prompts, next(iter(answers), ""))
 
 
+class ConversationTurn(NamedTuple):
+    """One turn of a conversation, with the place of its bytes."""
+
+    turn_id: str
+    run_id: str  # the captured run
+    offset: int
+    is_known: bool  # a memory rests on it, or the miner has read it
+
+
+def list_conversation_turns(index: IndexConnection, user: str, conversation: str) -> list[ConversationTurn]:
+    """Return an owner's turns of a conversation in their order: no sub-agents, summaries or abandoned branches."""
+    query = f"""SELECT turn.turn_id, run.captured_in, turn.content_offset,
+          EXISTS (SELECT 1 FROM memory_source AS source WHERE source.run_id = run.captured_in
+            AND turn.content_offset >= source.from_offset AND turn.content_offset < source.to_offset)
+          OR NOT ({_IS_UNMINED.format(source=_SOURCE_NAME)})
+        FROM turn JOIN run ON run.id = turn.content_run JOIN name AS runtime ON runtime.id = run.runtime
+        WHERE run.user = ? AND run.conversation = ? AND run.thread = ''
+          AND (run.parent_session IS NULL OR run.fork) AND NOT turn.is_summary AND NOT turn.abandoned
+          AND NOT EXISTS (SELECT 1 FROM run_tag JOIN name ON name.id = run_tag.tag
+            WHERE run_tag.run = run.id AND name.value = ?)
+        ORDER BY run.generation, run.session, turn.content_offset"""
+    scope = index.find_name("user", user), index.find_name("conversation", conversation)
+    rows = index.select(query, *scope, MINING_TAG) if None not in scope else []
+    return [ConversationTurn._make((*row[:3], bool(row[3]))) for row in rows]
+
+
 def _list_ends(
     index: IndexConnection, scope: tuple[Any, ...], conversation: int, author: str, order: str
 ) -> tuple[str, ...]:

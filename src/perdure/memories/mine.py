@@ -194,7 +194,7 @@ class _MiningPass:
         self._request = request
         self._stop = stop
         self._progress = progress or (lambda *_: None)
-        self._reader = _TurnReader(miner.archive)
+        self._reader = TurnReader(miner.archive)
         self._failures = BatchFailures(miner.home)
         self._rare_topics: list[MiningTopic] = []
         self.result = MiningResult()
@@ -316,7 +316,7 @@ class _MiningPass:
                 decision,
             )
 
-    def _to_messages(self, batch: _PendingBatch, archived_turns: Sequence[_ArchivedTurn]) -> list[MiningMessage]:
+    def _to_messages(self, batch: _PendingBatch, archived_turns: Sequence[ArchivedTurn]) -> list[MiningMessage]:
         """Return the messages for the miner: those with text."""
         messages: list[MiningMessage] = []
         for archived_turn in archived_turns:
@@ -451,7 +451,7 @@ class _MiningPass:
         )
 
 
-class _ArchivedTurn(NamedTuple):
+class ArchivedTurn(NamedTuple):
     """A turn read from the archive."""
 
     run: Run
@@ -463,21 +463,21 @@ class _ArchivedTurn(NamedTuple):
         return min(self.turn.stated_at or self.run.captured_at, self.run.captured_at)
 
 
-class _TurnReader:
+class TurnReader:
     """Reads turns from the archive, without injected text; caches the last runs."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._runs: dict[str, dict[int, _ArchivedTurn]] = {}
+        self._runs: dict[str, dict[int, ArchivedTurn]] = {}
         self._sizes: dict[str, int] = {}
 
-    def read_turn(self, position: SourceTurn) -> _ArchivedTurn | None:
+    def read_turn(self, position: SourceTurn) -> ArchivedTurn | None:
         """Return the turn at a position; None if it cannot be read any more."""
         if position.run_id not in self._runs:
             self._load_run(position.run_id)
         return self._runs[position.run_id].get(position.offset)
 
-    def is_unchanged(self, archived_turns: Sequence[_ArchivedTurn]) -> bool:
+    def is_unchanged(self, archived_turns: Sequence[ArchivedTurn]) -> bool:
         """Return True if nothing of these turns' runs was forgotten since they were read."""
         for run in {archived_turn.run.run_id: archived_turn.run for archived_turn in archived_turns}.values():
             try:
@@ -497,5 +497,5 @@ class _TurnReader:
             run, parsed = self._archive.read_turns(self._archive.get_entry(run_id))
         except (NotFound, DamagedRun):
             return
-        self._runs[run_id] = {turn.offset: _ArchivedTurn(run, turn) for turn in parsed.turns}
+        self._runs[run_id] = {turn.offset: ArchivedTurn(run, turn) for turn in parsed.turns}
         self._sizes[run_id] = run.n_bytes

@@ -146,13 +146,22 @@ def is_faithful(wording_text: str, originals: Sequence[str]) -> bool:
     added_stems = {
         word.stem for word in cue_use.iter_words(wording_text) if word.weight >= cue_use.NAME_WEIGHT
     } - known_stems
-    negations = {bool(_NEGATION.search(original)) for original in originals}
+    negations = {is_negated(original) for original in originals}
     return (
         bool(wording_text.strip())
         and len(wording_text) <= _MAX_TEXT_CHARS
         and not added_stems
-        and negations == {bool(_NEGATION.search(wording_text))}
+        and negations == {is_negated(wording_text)}
     )
+
+
+def is_negated(text: str) -> bool:
+    """Return True if a text holds a negation.
+
+    >>> is_negated("never push on a Friday"), is_negated("push on a Friday")
+    (True, False)
+    """
+    return bool(_NEGATION.search(text))
 
 
 # what memories look like -----------------------------------------------------------------------------------------
@@ -167,7 +176,7 @@ def _extract_features(memory: Memory) -> _MemoryFeatures:
         stems,
         frozenset(word.stem for word in timeless_words if word.weight),
         frozenset(word.stem for word in timeless_words if word.weight >= cue_use.NAME_WEIGHT),
-        bool(_NEGATION.search(memory.text)),
+        is_negated(memory.text),
         claim,
         fold_path(claim.path) if claim is not None else "",
     )

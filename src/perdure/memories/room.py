@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from perdure.memories.consolidate import ConsolidationResult, Reword, UndoResult
     from perdure.memories.cue_use import UseResult
     from perdure.memories.gate import RepositoryFact
+    from perdure.memories.host_answer import HostStatement
+    from perdure.memories.host_mining import HostMiner, SettleResult
+    from perdure.memories.host_question import HostCandidate
     from perdure.memories.markdown_io import ExportResult, ImportResult, ImportTerms
     from perdure.memories.mine import MiningRequest, MiningResult
     from perdure.memories.other_stores.plan import StoreTerms
@@ -194,6 +197,35 @@ class MemoryRoom(Memories):
         result = miner.mine(request, stop=stop or (lambda: False), progress=progress)
         result.cost = self.connections.roles().compute_cost("miner", result.usage)
         if result.n_new:
+            self.embed_new()
+        return result
+
+    def host_miner(self) -> HostMiner:
+        """Return what asks the host's own model about candidates, and settles its answers."""
+        from perdure.memories.host_mining import HostMiner
+
+        return HostMiner(self.connections.path, self.connections.archive, self, self.captures.refusal)
+
+    def request_candidates(self, *, cwd: str | None, session: str = "") -> list[HostCandidate]:
+        """Return the lines of the newest session of a folder's project, or of this session, that may be worth a memory.
+
+        They count as asked about, so that `settle` takes an answer.
+        """
+        self.upkeep.index_all()
+        return self.host_miner().request_candidates(self.connections.project_of(cwd), session=session)
+
+    def settle(
+        self, statements: Sequence[HostStatement], none_codes: Sequence[str] | None = None, *, cwd: str | None = None
+    ) -> SettleResult:
+        """Keep what the host's own model answered about its candidates; see `HostMiner.settle`.
+
+        cwd: the folder in whose project an answer "none" to all is meant; any project without it.
+        """
+        self.upkeep.index_all()
+        miner = self.host_miner()
+        conversations = miner.list_conversations(self.connections.project_of(cwd)) if cwd else None
+        result = miner.settle(statements, none_codes, conversations=conversations)
+        if any(keep_result.is_new for keep_result in result.kept):
             self.embed_new()
         return result
 

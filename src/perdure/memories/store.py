@@ -249,12 +249,13 @@ class Memories:
         by: str,
         batch: MinedRange | None = None,
         discards: Sequence[tuple[str, str]] = (),
+        settled: Sequence[tuple[str, str]] = (),
     ) -> list[KeepResult]:
         """Store several memories in one event, which counts those that the gate discards.
 
         Left out are those that were forgotten, that `find_refusal` refuses, or whose id exists already. Held for review
         are those that somebody else drafted, if the owner reviews: not the files of an agent, which it reads. discards:
-        (reason, time of the statement) of what the gate refused before.
+        (reason, time of the statement) of what the gate refused before. settled: (id of a turn, outcome) of candidates.
         """
         results: list[KeepResult] = []
         ops: list[Op] = []
@@ -272,8 +273,8 @@ class Memories:
             ops += [op] if op is not None else []
             results.append(keep_result)
         new_discards = all_discards if by != "rules" else self._remove_counted(all_discards)
-        if ops or new_discards or batch is not None:
-            self.write_event(ops, by=by, batch=batch, discards=new_discards)
+        if ops or new_discards or settled or batch is not None:
+            self.write_event(ops, by=by, batch=batch, discards=new_discards, settled=settled)
         return [KeepResult(self.get(result.memory.memory_id), result.is_new) for result in results]
 
     def count_decisions(self) -> GateCounts:
@@ -309,8 +310,8 @@ class Memories:
     def write_event(
         self, ops: Sequence[Op], *, by: str, batch: MinedRange | None = None, **event_fields: Any
     ) -> JournalEvent:
-        """Write operations as one event and apply it. event_fields: `why`, `undoes`, `proposals`, `discards` of
-        the event's data.
+        """Write operations as one event and apply it. event_fields: `why`, `undoes`, `proposals`, `discards`, `settled`
+        of the event's data.
         """
         event = self.journal.append(
             memory_events.EVENT_TYPE,

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from perdure.config import CapsConfig, PriceConfig
 from perdure.errors import BudgetSpent, MeterFault
 from perdure.models.chat import TokenUsage
+from perdure.models.settings import CLIENT_OVERHEAD_TOKENS
 from perdure.sqlite import apsw, transaction, use_wal
 
 MILLION = 1_000_000  # tokens: the unit of prices
@@ -117,6 +118,7 @@ CREATE TABLE IF NOT EXISTS call(
   n_input INTEGER NOT NULL, n_output INTEGER NOT NULL, n_cache_read INTEGER NOT NULL, n_cache_write INTEGER NOT NULL,
   money REAL, took_ms REAL, outcome TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS call_at ON call(at_s);
+CREATE TABLE IF NOT EXISTS pause(provider TEXT PRIMARY KEY, until_s REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS call_detail(call INTEGER PRIMARY KEY, effort TEXT NOT NULL, n_estimated INTEGER);
 """  # a table of its own, so that an earlier version can write its calls into the same file
 _SUM_SQL = (
@@ -161,6 +163,7 @@ class Meter:
         now = self._now()
         with self._open() as db, transaction(db):
             problem = find_broken_cap(caps, _sum_periods(db, model_call.job, now), max_usage, money, now)
+            problem = problem or _find_client_limit(db, model_call.model.partition(":")[0], caps, now)
             if problem:
                 raise BudgetSpent(problem)
             db.execute("DELETE FROM call WHERE at_s < ?", (now.timestamp() - KEPT_DAYS * 86400,))
@@ -185,6 +188,11 @@ class Meter:
             row = (*vars(usage).values(), money, round(took_ms, 1), outcome, call_id)
             db.execute(f"UPDATE call SET {fields} WHERE id = ?", row)
             db.execute("UPDATE call_detail SET n_estimated = ? WHERE call = ?", (n_estimated_input, call_id))
+
+    def pause(self, provider: str, until_at: datetime) -> None:
+        """Let no call of a provider begin until a moment: it said that it is at its limit. Raises MeterFault."""
+        with self._open() as db, transaction(db):
+            db.execute("INSERT OR REPLACE INTO pause VALUES(?, ?)", (provider, until_at.timestamp()))
 
     def read_spending(self, job: str = "") -> dict[str, Spending]:
         """Return the totals of this "job" in the day, and of all jobs in this "day" and "month". Raises MeterFault."""
@@ -250,6 +258,25 @@ class Meter:
         except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, apsw.FullError, apsw.IOError, OSError) as error:
             raise MeterFault(f"{self._path} ({error})") from error
         return db
+
+
+def _find_client_limit(db: apsw.Connection, provider: str, caps: CapsConfig, now: datetime) -> str:
+    """Return why an installed client may not be called now, and when it may; "" if it may, or is none."""
+    pauses = db.execute("SELECT until_s FROM pause WHERE provider = ? AND until_s > ?", (provider, now.timestamp()))
+    for (until_s,) in pauses:
+        until_at = datetime.fromtimestamp(until_s, now.tzinfo)
+        return f"{provider} is at the limit of its subscription; available again {until_at:%Y-%m-%d %H:%M}"
+    if not (caps.day_client_calls and provider in CLIENT_OVERHEAD_TOKENS):
+        return ""
+    bounds = find_periods(now)
+    is_of_client = " OR ".join("model LIKE ?" for _ in CLIENT_OVERHEAD_TOKENS)
+    patterns = [f"{name}:%" for name in CLIENT_OVERHEAD_TOKENS]
+    query = f"SELECT count(*) FROM call WHERE at_s >= ? AND ({is_of_client})"
+    ((n_calls,),) = db.execute(query, (bounds.day_at.timestamp(), *patterns))
+    if n_calls < caps.day_client_calls:
+        return ""
+    free_text = f"available again {bounds.next_day_at:%Y-%m-%d %H:%M}"
+    return f"models.caps.day_client_calls: {n_calls} of {caps.day_client_calls} calls made; {free_text}"
 
 
 def _sum_periods(db: apsw.Connection, job: str, now: datetime) -> dict[str, Spending]:

@@ -17,15 +17,17 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
-from perdure.errors import ConfigFault, MeterFault, ModelFault, ModelLate, UsageError
+from perdure.errors import ConfigFault, MeterFault, ModelBusy, ModelFault, ModelLate, RuntimeMissing, UsageError
 from perdure.models import settings
 from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
-from perdure.models.settings import ModelSettings
+from perdure.models.settings import CLIENT_OVERHEAD_TOKENS, ModelSettings
 from perdure.text import tokens
 
 ROLES = ("resident", "miner", "helper", "summariser")
-PROVIDERS = ("anthropic", "openai", "gguf")
+CLIENTS = tuple(CLIENT_OVERHEAD_TOKENS)
+_CLIENT_ROLES = ("miner", "summariser")  # the others need tools, or an answer within a second
+PROVIDERS = ("anthropic", "openai", "gguf", *CLIENTS)
 _URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 _FRAME_TOKENS = 16  # around a message: role, separators, ids
 
@@ -94,8 +96,10 @@ class Roles:
         return compute_money(usage, self._find_price(getattr(self._config.roles, role)))
 
     def _find_price(self, config: RoleConfig) -> PriceConfig | None:
-        """Return the model's price, None if unknown; a model on this machine costs nothing."""
-        return PriceConfig() if config.provider == "gguf" else self._config.prices.get(config.model)
+        """Return the model's price, None if unknown; a model on this machine, or of a subscription, costs nothing."""
+        if config.provider == "gguf":
+            return PriceConfig()
+        return self._config.prices.get(config.model) or (PriceConfig() if config.provider in CLIENTS else None)
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ class MeteredChat:
         self._limits = limits
         self._meter = meter
         self._mask = mask
+        self._provider = chat.name.partition(":")[0]
         self.name = chat.name
 
     def reply(
@@ -144,7 +149,7 @@ class MeteredChat:
         Raises BudgetSpent before anything is sent, and MeterFault if the cost cannot be recorded.
         """
         masked_messages = [_mask_message(message, self._mask) for message in messages]
-        n_input = _count_tokens(masked_messages, schema, tools)
+        n_input = _count_tokens(masked_messages, schema, tools) + CLIENT_OVERHEAD_TOKENS.get(self._provider, 0)
         max_usage = TokenUsage(n_input, self._limits.role.max_output_tokens)
         call_id = self._meter.begin(self._model_call, max_usage, self._compute_money(max_usage), self._limits.caps)
         began_s, usage, outcome, n_estimated = time.monotonic(), TokenUsage(n_input), "interrupted", None
@@ -155,6 +160,9 @@ class MeteredChat:
             return reply
         except ModelFault as error:
             usage, outcome = _estimate_failed_usage(error, n_input), error.code
+            if isinstance(error, ModelBusy) and isinstance(error.free_at, datetime):
+                with contextlib.suppress(MeterFault):
+                    self._meter.pause(self._provider, error.free_at)
             raise
         finally:
             took_ms = (time.monotonic() - began_s) * 1000
@@ -215,6 +223,10 @@ def _make_chat(role: str, config: RoleConfig) -> Chat:
         from perdure.models.openai_chat import OpenAIChat
 
         return OpenAIChat(settings)
+    if config.provider in CLIENTS:
+        from perdure.models.client_chat import ClientChat
+
+        return ClientChat(settings)
     from perdure.models.gguf import GgufChat
 
     return GgufChat(settings)
@@ -230,7 +242,7 @@ def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
     if config.key_env and not key:
         raise ConfigFault(f"{setting}.key_env: the environment has no {config.key_env}")
     return ModelSettings(
-        name=f"{config.provider}:{config.model if config.provider != 'gguf' else Path(config.model).name}",
+        name=f"{config.provider}:{_name_model(config)}",
         model=config.model,
         url=_find_url(setting, config, key),
         key=key,
@@ -238,13 +250,26 @@ def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
         effort=config.effort,
         max_output_tokens=config.max_output_tokens,
         timeout_s=float(config.timeout_s),
+        program=config.program,
     )
+
+
+def _name_model(config: RoleConfig) -> str:
+    return Path(config.model).name if config.provider == "gguf" else config.model or "default"
 
 
 def _list_missing(role: str, config: RoleConfig) -> list[str]:
     """List the libraries and files that these settings need and this machine lacks; nothing is loaded to find
     out.
     """
+    if config.provider in CLIENTS:
+        from perdure.models.client_chat import find_program
+
+        try:
+            find_program(config.provider, config.program)
+        except RuntimeMissing as error:
+            return [error.detail]
+        return []
     path = Path(config.model).expanduser()
     library = [] if _has_library(config.provider) else [f"pip install 'perdure[{config.provider}]'"]
     is_missing = config.provider == "gguf" and not path.is_file()
@@ -259,16 +284,18 @@ def _has_library(provider: str) -> bool:
 def _check_config(setting: str, config: RoleConfig) -> None:
     if config.provider not in PROVIDERS:
         raise ConfigFault(f"{setting}.provider = {config.provider!r} (known: {', '.join(PROVIDERS)})")
+    if config.provider in CLIENTS and not setting.endswith(_CLIENT_ROLES):
+        raise ConfigFault(f"{setting}.provider = {config.provider!r} (only for {' and '.join(_CLIENT_ROLES)})")
     if config.thinking not in ("", "on", "off"):
         raise ConfigFault(f"{setting}.thinking = {config.thinking!r} (on, off, or empty for the default of the model)")
     for name in ("model", "max_output_tokens", "timeout_s"):
-        if not getattr(config, name):
+        if not getattr(config, name) and not (name == "model" and config.provider in CLIENTS):
             raise ConfigFault(f"{setting}.{name} must be set for provider = {config.provider!r}")
-    if config.provider != "gguf" and not config.url and not config.key_env:
+    if config.provider in _URLS and not config.url and not config.key_env:
         raise ConfigFault(f"{setting}.key_env must be set for provider = {config.provider!r} unless you set a url")
 
 
 def _find_url(setting: str, config: RoleConfig, key: str | None) -> SplitResult:
-    if config.provider == "gguf":
+    if config.provider == "gguf" or (config.provider in CLIENTS and not config.url):
         return urlsplit("")
-    return settings.check_url(config.url or _URLS[config.provider], key=key, setting=setting)
+    return settings.check_url(config.url or _URLS.get(config.provider, ""), key=key, setting=setting)

@@ -9,6 +9,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from perdure.errors import ConfigFault
 
+# Installed clients as providers, and the tokens that each adds to a question: measured 540 and 2,150 (docs/models.md).
+CLIENT_OVERHEAD_TOKENS = {"claude-cli": 1_000, "codex-cli": 3_000}
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -22,6 +25,7 @@ class ModelSettings:
     effort: str = ""  # the provider's word, or "" for the model's default
     max_output_tokens: int = 4096  # thoughts included
     timeout_s: float = 120.0  # of one call with its retries
+    program: str = ""  # path of an installed client; "": found on the PATH
 
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")

@@ -45,7 +45,7 @@ def test_each_role_has_its_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (RoleConfig("openia", "m"), r"miner\.provider = 'openia' \(known: anthropic, openai, gguf\)"),
+        (RoleConfig("openia", "m"), r"miner\.provider = 'openia' \(known: anthropic, openai, gguf, claude-cli, "),
         (RoleConfig("openai", ""), r"miner\.model must be set"),
         (RoleConfig("openai", "m"), r"miner\.key_env must be set"),
         (RoleConfig("anthropic", "m", key_env="PERDURE_TEST_NO_KEY"), "the environment has no PERDURE_TEST_NO_KEY"),

@@ -16,6 +16,7 @@ _MEMORY_COMMANDS: dict[str, tuple[str, str]] = {
     "images": ("images", "List and search the images of captured turns."),
     "stats": ("memories_read", "Count memories and their length by month."),
     "review": ("memories_edit", "Accept or refuse what others drafted, before it is recalled."),
+    "settle": ("memories_settle", "Keep what the last session is worth: an agent answers with it."),
     "edit": ("memories_edit", "Correct the text of a memory, its path or its kind."),
     "pin": ("memories_edit", "Keep memories from fading."),
     "retire": ("memories_edit", "Retire memories: keep them, but never recall them."),

@@ -102,7 +102,7 @@ def _format_state(state: RoleState) -> str:
     if not state.provider:
         return "no model: rules do the work"
     key = {True: f", key in {state.key_env}", False: f", no key in {state.key_env}", None: ""}[state.has_key]
-    return f"{state.provider}:{state.model}{key}{'' if state.price else ', price not known'}"
+    return f"{state.provider}:{state.model or 'default'}{key}{'' if state.price else ', price not known'}"
 
 
 def _format_spending(spent: Spending) -> str:

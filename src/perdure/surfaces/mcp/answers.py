@@ -31,6 +31,8 @@ from perdure.floor.layers import to_diary_day
 from perdure.floor.pages import DIARY
 from perdure.formats.call_text import describe_turn
 from perdure.home import Home
+from perdure.memories.host_answer import HostStatement
+from perdure.memories.host_question import render_lines
 from perdure.memories.stated import guess_kind
 from perdure.placed_turns import label_with_owner
 from perdure.recall.pack import SPEAKER_LABELS, render_cue
@@ -111,6 +113,22 @@ def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -
     count_text = f", said {memory.n_stated} times" if memory.n_stated > 1 else ""
     replaced_text = f" It replaces {replaced_memories[-1].memory_id}." if replaced_memories else ""
     return f"Stored as {memory.memory_id} at {memory.path} ({memory.kind}{count_text}).{replaced_text}"
+
+
+def settle(home: Home, statements: Sequence[HostStatement], *, is_rest_none: bool, cwd: str | None) -> str:
+    """Keep statements of lines that a model was asked about; without any answer, list the lines to ask about."""
+    if not statements and not is_rest_none:
+        candidates = home.memories.request_candidates(cwd=cwd)
+        items = [render_lines(candidates, _SNIPPET_CHARS)] if candidates else []
+        return _wrap_answer(home, items, empty="Nothing to settle.")
+    result = home.memories.settle(statements, [] if is_rest_none else None, cwd=cwd)
+    lines = [
+        f"{'Held for review' if kept.memory.in_review else 'Kept'} as {kept.memory.memory_id} at {kept.memory.path}."
+        for kept in result.kept
+    ]
+    lines += [f"Not kept: {refusal.why}." for refusal in result.refusals]
+    lines += [f"Settled before, nothing changed: {result.n_known}."] if result.n_known else []
+    return "\n".join(lines) or f"Nothing kept of {result.n_none} lines."
 
 
 def note(home: Home, words: str, *, target: str, cwd: str | None) -> str:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 import perdure
 from perdure.errors import PerdureError
 from perdure.home import Home
+from perdure.memories.host_answer import HostStatement
 from perdure.surfaces.mcp import answers
 from perdure.surfaces.mcp.answers import ToolFilters, ToolRunner
 
@@ -43,6 +44,15 @@ class Sure(BaseModel):
     """What the person says."""
 
     forget: bool = Field(description="Delete this everywhere, permanently")
+
+
+class StatementToKeep(BaseModel):
+    """One statement that a model keeps of the lines that it was asked about."""
+
+    ids: list[str] = Field(description="the short ids of its lines")
+    text: str = Field(description="one statement, in the words of these lines")
+    kind: Literal["", "fact", "preference", "decision", "procedure", "event", "insight"] = ""
+    path: str = Field(default="", description="the subject (default: chosen from the text)")
 
 
 def build_server(runner: ToolRunner, *, cwd: str | None) -> MCPServer[Any]:
@@ -123,6 +133,20 @@ def _add_writing_tools(server: MCPServer[Any], runner: ToolRunner, cwd: str | No
         """
         return await _ask_home(
             runner, lambda home: answers.remember(home, text, kind=kind, path=path, cwd=project or cwd)
+        )
+
+    @_declare_tool(server, _ADDS)
+    async def settle(
+        keep: Annotated[list[StatementToKeep], Field(description="statements to keep, each with its lines")] = [],  # noqa: B006 - never changed
+        none: Annotated[bool, Field(description="nothing else of these lines is worth keeping")] = False,
+        project: Project = "",
+    ) -> str:
+        """Answer Perdure's question which lines of a session are worth a memory. Each statement names its lines by
+        their short ids and uses their words. With neither `keep` nor `none`, list the last session's lines.
+        """
+        statements = [HostStatement(tuple(item.ids), item.text, item.kind, item.path) for item in keep]
+        return await _ask_home(
+            runner, lambda home: answers.settle(home, statements, is_rest_none=none, cwd=project or cwd)
         )
 
     @_declare_tool(server, _ADDS)
