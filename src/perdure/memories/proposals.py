@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import combinations
 from typing import Literal
 
 from perdure import text
@@ -23,9 +22,7 @@ from perdure.archive.memory_events import Op, fold_path
 from perdure.identity import make_memory_id
 from perdure.index import memory_replay
 from perdure.index.memory_replay import MemoryChain, get_chain
-from perdure.memories import cue_use
-from perdure.memories.grammar import claims
-from perdure.memories.grammar.values import Claim
+from perdure.memories import cue_use, subject
 from perdure.memories.scope import is_said_everywhere
 from perdure.regex import lazy_re
 from perdure.types import TRUSTS, Memory
@@ -103,8 +100,6 @@ class _MemoryFeatures:
     words: frozenset[str]  # words that carry meaning, without times
     marks: frozenset[str]  # numbers, identifiers and names, without times
     is_negated: bool
-    claim: Claim | None
-    subject: str  # folded path of the claim; "" without a claim
 
 
 def find_proposals(
@@ -161,15 +156,12 @@ def is_faithful(wording_text: str, originals: Sequence[str]) -> bool:
 def _extract_features(memory: Memory) -> _MemoryFeatures:
     timeless_words = [word for word in cue_use.iter_words(_DATE.sub(" ", memory.text)) if word.stem not in _TIME_STEMS]
     stems = tuple(word.stem for word in cue_use.iter_words(memory.text) if word.stem not in _FILLER_WORDS)
-    claim = claims.claim(memory.text)
     return _MemoryFeatures(
         memory,
         stems,
         frozenset(word.stem for word in timeless_words if word.weight),
         frozenset(word.stem for word in timeless_words if word.weight >= cue_use.NAME_WEIGHT),
         bool(_NEGATION.search(memory.text)),
-        claim,
-        fold_path(claim.path) if claim is not None else "",
     )
 
 
@@ -214,11 +206,11 @@ def _group_alike(
 ) -> list[list[_MemoryFeatures]]:
     """Group alike memories by twos and more around the oldest of each group.
 
-    Only memories that share a rare word or a claim are compared.
+    Only memories that share a rare word are compared.
     """
     grouped: set[int] = set()
     groups = []
-    for n, later_numbers in enumerate(_find_sharing([_list_keys(face) for face in features])):
+    for n, later_numbers in enumerate(_find_sharing([feature.words for feature in features])):
         group = (
             [] if n in grouped else [m for m in later_numbers if m not in grouped and is_one(features[n], features[m])]
         )
@@ -238,27 +230,13 @@ def _find_sharing(keys: Sequence[Collection[str]]) -> Iterator[list[int]]:
         yield sorted({m for key in item_keys if len(holders[key]) <= _MAX_KEY_HOLDERS for m in holders[key] if m > n})
 
 
-def _list_keys(feature: _MemoryFeatures) -> set[str]:
-    return {*feature.words, *([f"claim {feature.subject}"] if feature.subject else [])}
-
-
-def _list_claim_keys(feature: _MemoryFeatures) -> set[str]:
-    """Return the keys that two contradicting claims share: the attribute with a word of its entity or value."""
-    if feature.claim is None:
-        return set()
-    claim_text = " ".join((feature.claim.entity, feature.claim.value, feature.claim.old_value))
-    return {f"{fold_path(feature.claim.attribute)} {word.stem}" for word in cue_use.iter_words(claim_text)}
-
-
 def _is_duplicate(a: _MemoryFeatures, b: _MemoryFeatures) -> bool:
     """Return True for near-duplicates: one restates the other, or has its words in their order and few more."""
-    if not (a.subject and a.subject == b.subject) and len(a.words & b.words) < DUPLICATE_SHARE * min(
-        len(a.words), len(b.words)
-    ):
+    if len(a.words & b.words) < DUPLICATE_SHARE * min(len(a.words), len(b.words)):
         return False
-    if claims.says_same(a.memory.text, b.memory.text):
+    if subject.says_same(a.memory.text, b.memory.text):
         return True
-    if _is_different(a, b) or (a.claim and b.claim and a.claim != b.claim):
+    if _is_different(a, b) or _is_contradiction(b, a):
         return False
     short_stems, long_stems = sorted((a.stems, b.stems), key=len)
     remaining_stems = iter(long_stems)
@@ -321,7 +299,7 @@ def _propose_chains(
     """
     for scope in _group_by_scope(features):
         taken_numbers: set[int] = set()
-        for n, later_numbers in enumerate(_find_sharing([_list_claim_keys(feature) for feature in scope])):
+        for n, later_numbers in enumerate(_find_sharing([feature.words for feature in scope])):
             m = next(
                 (m for m in later_numbers if m not in taken_numbers and _is_contradiction(scope[m], scope[n])), None
             )
@@ -336,10 +314,10 @@ def _propose_chains(
 
 
 def _is_contradiction(newer: _MemoryFeatures, older: _MemoryFeatures) -> bool:
-    if newer.claim is None or older.claim is None or get_chain(newer.memory) == get_chain(older.memory):
+    if get_chain(newer.memory) == get_chain(older.memory) or "event" in (newer.memory.kind, older.memory.kind):
         return False
-    is_other_value = (newer.claim.value, newer.claim.negated) != (older.claim.value, older.claim.negated)
-    return is_other_value and claims.same_subject(newer.claim, older.claim)
+    texts = newer.memory.text, older.memory.text
+    return subject.replaces(*texts) and not subject.says_same(*texts)
 
 
 def _propose_lifts(
@@ -417,16 +395,19 @@ def _propose_splits(
 ) -> Iterator[ConsolidationProposal]:
     """Propose a memory for each part of one that says two things, all with the same sources."""
     for feature in features:
-        parts = _split_claims(feature.memory.text)
-        if not parts or any(claims.same_subject(a[1], b[1]) for a, b in combinations(parts, 2)):
-            continue
         memory = feature.memory
-        if _find_history([memory], memories_by_chain):
+        parts = _split_facts(memory.text)
+        if not parts or _find_history([memory], memories_by_chain):
             continue
         draft = _build_proposal("split", f"{len(parts)} facts in one memory", [feature])
         new_memories = [
-            replace(_merge_memories(memory, [memory]), text=part, path=claim.path, entities=text.entities(part))
-            for part, claim in parts
+            replace(
+                _merge_memories(memory, [memory]),
+                text=part,
+                path=subject.path_for(part, memory.kind),
+                entities=text.entities(part),
+            )
+            for part in parts
         ]
         yield replace(
             draft,
@@ -435,15 +416,14 @@ def _propose_splits(
         )
 
 
-def _split_claims(text: str) -> list[tuple[str, Claim]]:
-    """Return the parts of a text with their claims; none if there is only one part, or one of them claims
-    nothing.
+def _split_facts(text: str) -> list[str]:
+    """Return the parts of a text that each say what one thing is; none if there is only one part, or one of them does
+    not stand by itself.
     """
     parts = [part.strip(" ,;") for part in _PART_BREAK.split(text) if part.strip(" ,;.")]
-    if len(parts) < 2:  # finding the claim of a text is the slow part
-        return []
-    claiming_parts = [(part, claim) for part in parts if (claim := claims.claim(part)) is not None]
-    return claiming_parts if len(claiming_parts) == len(parts) else []
+    frames = [subject.read_subject(part).frame for part in parts]
+    subjects = [frame[0] for frame in frames if frame is not None]
+    return parts if len(parts) > 1 and len(subjects) == len(parts) == len(set(subjects)) else []
 
 
 def _propose_retirements(

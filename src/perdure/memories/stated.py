@@ -1,16 +1,15 @@
-"""Make memories of what people plainly stated: by rules, turn by turn, each with its kind and its source.
+"""Make memories of what people told an agent to keep: by explicit forms, each with its kind and its source.
 
 Only text that a person typed counts, and only from captures of the owner's own sessions. The id of such
 a memory follows from its words and the time at which they were said, so a second look, another copy of
 the session or another home makes the same memory and no second one. The progress is kept in the ledger:
-losing it costs another look. The grammar of statements is in `grammar`; no model is asked.
+losing it costs another look. The forms are in `explicit`; no model is asked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,13 +19,12 @@ from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
 from perdure.identity import make_memory_id
-from perdure.memories.grammar.statements import Statement, stated
+from perdure.memories.explicit import Statement, find_statements
 from perdure.memories.mining_question import to_span
 from perdure.memories.scope import is_said_everywhere
 from perdure.memories.store import Memories, MemoryDraft
-from perdure.regex import lazy_re
 from perdure.text import normalise
-from perdure.types import MemoryKind, Run, Turn
+from perdure.types import Run, Turn
 
 # keeping statements -------------------------------------------------------------------------------------------
 
@@ -93,10 +91,10 @@ def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntr
 
 
 def _iter_statements(turn: Turn) -> Iterator[Statement]:
-    """Yield the plain statements in the typed text of a person's turn."""
+    """Yield what the typed text of a person's turn asks to keep."""
     for part in turn.parts:
         if part.kind == "text" and not is_command(part.text):
-            yield from stated(part.text)
+            yield from find_statements(part.text)
 
 
 def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> MemoryDraft:
@@ -114,32 +112,3 @@ def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> Memor
         agent=run.agent,
         memory_id=make_memory_id(stated_at, hashlib.sha256(id_seed.encode("utf-8", "surrogatepass")).digest()),
     )
-
-
-# kinds --------------------------------------------------------------------------------------------------------
-
-_PREFERENCE = lazy_re(
-    r"\s*(?:(?:i|we)\s+(?:(?:really|strongly|much|always|usually|do not|don't)\s+)?"
-    r"(?:prefer|like|love|hate|dislike|favou?r|want)|prefer)\b",
-    re.IGNORECASE,
-)
-_DECISION = lazy_re(r"\s*we(?:'ve| have)?\s+(?:decided|chose|chosen|agreed|settled)\b", re.IGNORECASE)
-_PROCEDURE = lazy_re(
-    r"\s*(?:always|never|do not|don't|make sure|remember to|before|after|when|whenever|if|run|use|write|keep|add|avoid"
-    r"|check|ensure|commit|test|read|ask|put|call|start|stop|update|install|build|deploy|create|set)\b",
-    re.IGNORECASE,
-)
-
-
-def guess_kind(text: str) -> MemoryKind:
-    """Return the kind of a statement.
-
-    >>> [guess_kind(text) for text in ("Ich bevorzuge Tabs", "We decided on SQLite", "Run the tests first", "It rains")]
-    ['preference', 'decision', 'procedure', 'fact']
-    """
-    plain_text = text.replace("*", "").replace("`", "")
-    for pattern, kind in ((_PREFERENCE, "preference"), (_DECISION, "decision"), (_PROCEDURE, "procedure")):
-        if pattern.match(plain_text):
-            return kind  # type: ignore[return-value]
-    statements = stated(text)
-    return statements[0].kind if statements else "fact"

@@ -1,0 +1,124 @@
+"""The words and forms of each language by which people tell an agent something, from files that anybody can edit.
+
+`forms/<language>.txt` holds sections of lines; the head of `forms/en.txt` explains how a form is written. Pure but for
+reading these files once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+
+from perdure.regex import lazy_re
+
+_FOLDER = Path(__file__).parent / "forms"
+_PIECE = lazy_re(r"(?P<any>…)|(?P<star>\*)|(?P<group>[(|)?])|(?P<space>\s+)|(?P<quote>')|(?P<char>.)")
+_UNSPACED = lazy_re("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+
+
+def is_unspaced(text: str) -> bool:
+    """Return True if a text has letters of a script that is written without spaces between words."""
+    return bool(_UNSPACED.search(text))
+
+
+class Language:
+    """One file of forms and words."""
+
+    def __init__(self, name: str, sections: Mapping[str, Sequence[str]]) -> None:
+        self.name = name
+        self._sections = sections
+        self._patterns: dict[tuple[str, str], re.Pattern[str] | None] = {}
+
+    def lines(self, section: str) -> Sequence[str]:
+        """Return the lines of a section; none if the file lacks it."""
+        return self._sections.get(section, ())
+
+    @cached_property
+    def small_words(self) -> frozenset[str]:
+        """The words by which a text of this language is recognised."""
+        return frozenset(
+            word for section in ("filler", "I", "we", "change", "place") for word in " ".join(self.lines(section)).split()
+        )
+
+    def words(self, section: str) -> frozenset[str]:
+        """Return the lines of a section as a set."""
+        return frozenset(self.lines(section))
+
+    def pattern(self, section: str, template: str = "{}") -> re.Pattern[str] | None:
+        """Return an expression for any line of a section, put into the template; None if the section is empty.
+
+        The only group that captures is the last `…` of a line.
+        """
+        if (section, template) not in self._patterns:
+            union = "|".join(compile_form(line) for line in self.lines(section))
+            self._patterns[section, template] = (
+                re.compile(template.format(f"(?:{union})"), re.IGNORECASE) if union else None
+            )
+        return self._patterns[section, template]
+
+
+def compile_form(line: str) -> str:
+    """Return the regular expression of a form.
+
+    >>> compile_form("i prefer (tabs|*ing)? …")
+    'i(?:\\s+)prefer(?:\\s+)(?:tabs|\\w*ing)?(?:\\s+)(.+)'
+    """
+    parts = []
+    last_any = line.rfind("…")
+    for match in _PIECE.finditer(line):
+        if match["any"]:
+            parts.append(".+?" if match.start() != last_any else "(.+)" if match.end() == len(line) else "(.+?)")
+        elif match["group"]:
+            parts.append("(?:" if match[0] == "(" else match[0])
+        else:
+            parts.append(
+                r"\w*" if match["star"] else r"(?:\s+)" if match["space"] else "['’]" if match["quote"] else re.escape(match[0])
+            )
+    return "".join(parts)
+
+
+def parse_forms(text: str) -> dict[str, list[str]]:
+    """Return the lines of each section of a file, without comments.
+
+    >>> parse_forms("# English\\n[lead]\\nbtw\\n\\n[I]\\nmy # mine\\n")
+    {'lead': ['btw'], 'I': ['my']}
+    """
+    sections: dict[str, list[str]] = {}
+    name = ""
+    for raw_line in text.splitlines():
+        line = raw_line.split("#")[0].strip()
+        if line.startswith("["):
+            name = line.strip("[]")
+        elif line:
+            sections.setdefault(name, []).append(line)
+    return sections
+
+
+@cache
+def load_languages() -> tuple[Language, ...]:
+    """Return all languages, English first, then by name."""
+    files = sorted(_FOLDER.glob("*.txt"), key=lambda file: (file.stem != "en", file.stem))
+    return tuple(Language(file.stem, parse_forms(file.read_text(encoding="utf-8"))) for file in files)
+
+
+@cache
+def join_sections(section: str, template: str = "{}") -> re.Pattern[str]:
+    """Return an expression for any line of a section in any language, put into the template."""
+    union = "|".join(compile_form(line) for language in load_languages() for line in language.lines(section))
+    return re.compile(template.format(f"(?:{union})"), re.IGNORECASE)
+
+
+def guess_language(text: str) -> Language:
+    """Return the language with most of its small words in a text; English if there are none.
+
+    >>> guess_language("Wir nutzen jetzt pnpm").name, guess_language("我们用 pnpm").name, guess_language("pnpm").name
+    ('de', 'zh', 'en')
+    """
+    languages = load_languages()
+    if is_unspaced(text):
+        name = "ja" if re.search("[\u3040-\u30ff]", text) else "zh"
+        return next(language for language in languages if language.name == name)
+    words = re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.lower())
+    return max(languages, key=lambda language: sum(word in language.small_words for word in words))
