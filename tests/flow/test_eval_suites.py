@@ -27,6 +27,7 @@ def run(tmp_path, message, monkeypatch):
         (("--block", "talk.jsonl"), "name the folder with the transcripts that talk.jsonl asks about"),
         (("--stated", "--errors", "talk.jsonl"), "--errors needs --half dev"),
         (("--changes", "--half", "held-out", "--errors"), "--errors needs --half dev"),
+        (("--stated", "talk.jsonl", "--half", "third"), "--half third needs --changes"),
         (("--changes", "talk.jsonl"), "it takes no SOURCE"),
         (("--stated",), "--stated needs a SOURCE"),
         (("--attacks",), "--attacks needs a SOURCE"),

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HALVES = ("dev", "held_out")
+HALVES = ("dev", "held_out", "third")
 N_WORLDS = {"en": 40, "de": 16, "fr": 16, "es": 16, "zh": 16}  # of each half; N_FACTS changes in each
 N_FACTS = 4
 STEP_DAYS = (75, 110)  # between two changes: a whole calendar month fits, and three steps fit into a year
@@ -142,7 +142,7 @@ def _read_json(name: str) -> Any:
 
 
 def make_worlds(half: str, *, seed: int = 0) -> list[ChangeWorld]:
-    """Make the worlds of a half ("dev" or "held_out"), the same for the same seed."""
+    """Make the worlds of a half, one of HALVES, the same for the same seed."""
     templates = _read_json(half)
     return [
         _make_world(f"{half}-{language}-{n}", language, templates[language], seed)

@@ -112,7 +112,7 @@ def run(
     home: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SupersessionReport:
-    """Measure one half, "dev" or "held_out". Raises UsageError for another.
+    """Measure one half, one of HALVES. Raises UsageError for another.
 
     keep: makes memories of turns, instead of the home's own `keep_stated`; returns whether it did.
     superseded: returns the times at which superseded memories had been stated, instead of asking the home's

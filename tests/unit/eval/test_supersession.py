@@ -86,5 +86,5 @@ def test_wrongly_ended_statements_are_counted():
 
 
 def test_an_unknown_half_is_refused():
-    with pytest.raises(UsageError, match="known: dev, held_out"):
+    with pytest.raises(UsageError, match="known: dev, held_out, third"):
         supersession.run("test")

@@ -50,7 +50,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
   perdure eval --block path/to/set         what a model would read: answer told, first, silence, tokens
   perdure eval --block questions.jsonl transcripts/ --half dev --errors
   perdure eval --contradictions            statements that were later withdrawn
-  perdure eval --changes --half held-out   facts that changed, from turns and from memories (about 2 min)
+  perdure eval --changes --half third      facts that changed, from turns and from memories (about 2 min)
   perdure eval --stated transcripts/       statements found in messages of people, against labels made by hand
   perdure eval --stated transcripts/ --half dev --errors
   perdure eval --attacks passages.jsonl    how often a false memory reaches the pack, with trust on and off
@@ -70,8 +70,9 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @click.option("--scanner", is_flag=True, help="Measure the injection scan: attacks found, and false alarms.")
 @click.option(
     "--half",
-    type=click.Choice(("dev", "held-out")),
-    help="The half of the questions, for --changes (default: dev), --stated or --block (default: both).",
+    type=click.Choice(("dev", "held-out", "third")),
+    help="The half of the questions, for --changes (default: dev), --stated or --block (default: both). "
+    "Only --changes has a third.",
 )
 @click.option("--turns-alone", is_flag=True, help="Do not make memories from the statements of people.")
 @click.option("--errors", is_flag=True, help="With --half dev: list missed and wrong answers.")
@@ -123,6 +124,8 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
     suite = named_suites[0] if named_suites else ""
     if request.half and suite not in _HALVED_SUITES:
         raise UsageError("--half needs --block, --changes or --stated")
+    if request.half == "third" and suite != "changes":
+        raise UsageError("--half third needs --changes: the other suites have two halves")
     if request.errors and (suite not in _HALVED_SUITES or request.half != "dev"):
         raise UsageError("--errors needs --half dev: the other half shows only figures")
     if suite == "changes" and request.sources:
