@@ -207,7 +207,12 @@ def _quote(question: str) -> str:
 
 
 def _find_statements(messages: Iterable[SummaryMessage]) -> list[str]:
-    return [statement.text for message in messages if message.author == "person" for statement in find_statements(message.text)]
+    return [
+        statement.text
+        for message in messages
+        if message.author == "person"
+        for statement in find_statements(message.text)
+    ]
 
 
 def _find_open_items(messages: Sequence[SummaryMessage]) -> list[str]:

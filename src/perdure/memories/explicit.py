@@ -52,6 +52,27 @@ def find_statements(message: str) -> list[Statement]:
     return statements
 
 
+def find_plain_sentences(message: str) -> Iterator[Statement]:
+    """Yield what a message says without a form, and neither asks nor guesses: it may change what was kept before."""
+    for start, end in own_sentences(message):
+        start = _skip_lead(message, start, end)
+        end = _cut_request(message, start, end)
+        sentence = message[start:end]
+        language = guess_language(sentence)
+        if not MIN_CHARS // 2 <= len(sentence) <= MAX_CHARS or any(
+            _match_form(sentence, one) for one in load_languages()
+        ):
+            continue
+        if not any(_has_words(sentence, language, section) for section in ("doubt", "passing")):
+            yield Statement("fact", sentence, start, end, language.name)
+
+
+def _has_words(sentence: str, language: Language, section: str) -> bool:
+    """Return True if a sentence has one of the words of a section."""
+    words = language.pattern(section, "{}" if is_unspaced(sentence) else r"(?<!\w){}(?!\w)")
+    return bool(words and words.search(sentence))
+
+
 def guess_kind(text: str) -> MemoryKind:
     """Return the kind of a statement, by its first words.
 
@@ -86,7 +107,6 @@ def _read_sentence(message: str, start: int, end: int) -> Iterator[Statement]:
 
 def _match_form(sentence: str, language: Language) -> tuple[MemoryKind, int] | None:
     """Return the kind of a sentence and where its words to keep begin; None if it has no form of a language."""
-    passing = language.pattern("passing", r"(?<!\w){}(?!\w)")
     exception = language.pattern("except")
     plain = sentence.rstrip(".!。！ ")
     if exception and exception.fullmatch(plain):
@@ -95,12 +115,13 @@ def _match_form(sentence: str, language: Language) -> tuple[MemoryKind, int] | N
     if remember and (match := remember.fullmatch(plain)):
         offset = match.start(match.lastindex or 0)
         kept_part = sentence[offset:]
-        return None if exception and exception.fullmatch(kept_part.rstrip(".!。！ ")) else (guess_kind(kept_part), offset)
+        return (
+            None if exception and exception.fullmatch(kept_part.rstrip(".!。！ ")) else (guess_kind(kept_part), offset)
+        )
     for section, kind in _KINDS:
         form = language.pattern(section)
-        if form and form.fullmatch(plain) and not (passing and passing.search(plain)):
-            doubt = language.pattern("doubt", r"(?<!\w){}(?!\w)") if section != "rule" else None
-            return None if doubt and doubt.search(plain) else (kind, 0)
+        if form and form.fullmatch(plain) and not _has_words(plain, language, "passing"):
+            return None if section != "rule" and _has_words(plain, language, "doubt") else (kind, 0)
     return None
 
 
@@ -126,6 +147,3 @@ def _cut_request(message: str, start: int, end: int) -> int:
     while end > start and message[end - 1] in " ,;:，；：–—-":
         end -= 1
     return end
-
-
-__all__ = ["Statement", "find_statements", "guess_kind", "guess_language"]

@@ -27,9 +27,9 @@ from perdure.memories.scope import is_said_everywhere
 from perdure.regex import lazy_re
 from perdure.types import TRUSTS, Memory
 
-ProposalKind = Literal["narrow", "chain", "lift", "merge", "split", "retire"]
+ProposalKind = Literal["guess", "narrow", "chain", "lift", "merge", "split", "retire"]
 MemoriesByChain = dict[MemoryChain, list[Memory]]
-PROPOSAL_KINDS: tuple[ProposalKind, ...] = ("narrow", "chain", "lift", "merge", "split", "retire")  # order
+PROPOSAL_KINDS: tuple[ProposalKind, ...] = ("guess", "narrow", "chain", "lift", "merge", "split", "retire")  # order
 
 MIN_EPISODES = 3  # on as many days, to become one general memory (decisions/017)
 EPISODE_LIKENESS = 0.65  # lowest share of common words of two episodes
@@ -103,12 +103,17 @@ class _MemoryFeatures:
 
 
 def find_proposals(
-    memories: Iterable[Memory], *, now: datetime, run_projects: Mapping[str, str] | None = None
+    memories: Iterable[Memory],
+    *,
+    now: datetime,
+    run_projects: Mapping[str, str] | None = None,
+    guess_ids: Collection[str] = (),
 ) -> list[ConsolidationProposal]:
     """Return everything that could be tidied up among all of an owner's memories, each memory in at most one
     proposal.
 
-    run_projects: the project of each run that has one, by run id.
+    run_projects: the project of each run that has one, by run id. guess_ids: memories that earlier rules guessed
+    (`stated.find_guesses`).
     """
     ordered_memories = sorted(memories, key=lambda memory: (memory.stated_at, memory.order, memory.memory_id))
     features = [
@@ -119,6 +124,7 @@ def find_proposals(
         _IdMaker({memory.memory_id for memory in ordered_memories}),
     )
     steps: dict[ProposalKind, Callable[[list[_MemoryFeatures]], Iterator[ConsolidationProposal]]] = {
+        "guess": lambda remaining: _propose_guesses(remaining, memories_by_chain, guess_ids),
         "narrow": lambda remaining: _propose_narrower_scopes(remaining, memories_by_chain, run_projects or {}),
         "chain": lambda remaining: _propose_chains(remaining, memories_by_chain),
         "lift": lambda remaining: _propose_lifts(remaining, memories_by_chain, id_maker),
@@ -261,6 +267,22 @@ def _is_different(a: _MemoryFeatures, b: _MemoryFeatures) -> bool:
 
 
 # the kinds of proposals ------------------------------------------------------------------------------------------
+
+
+def _propose_guesses(
+    features: Sequence[_MemoryFeatures], memories_by_chain: MemoriesByChain, guess_ids: Collection[str]
+) -> Iterator[ConsolidationProposal]:
+    """Propose to retire what earlier rules guessed, with the guesses that it replaced.
+
+    What somebody kept on purpose and a guess superseded is current again then.
+    """
+    for feature in features:
+        memory = feature.memory
+        if memory.memory_id in guess_ids:
+            older_guesses = [m for m in _find_history([memory], memories_by_chain) if m.memory_id in guess_ids]
+            reason = "guessed by rules from a plain sentence; nobody asked to keep it"
+            retired_ids = _list_ids([memory, *older_guesses])
+            yield replace(_build_proposal("guess", reason, [feature]), retired_ids=retired_ids)
 
 
 def _propose_narrower_scopes(

@@ -1,5 +1,8 @@
 """Make memories of what people told an agent to keep: by explicit forms, each with its kind and its source.
 
+A plain sentence becomes a memory only where it changes what was kept before ("the port is 9000 now"): a belief that
+the same person corrected would mislead otherwise.
+
 Only text that a person typed counts, and only from captures of the owner's own sessions. The id of such
 a memory follows from its words and the time at which they were said, so a second look, another copy of
 the session or another home makes the same memory and no second one. The progress is kept in the ledger:
@@ -12,19 +15,21 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from perdure.access.redact import mask
 from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
 from perdure.identity import make_memory_id
-from perdure.memories.explicit import Statement, find_statements
+from perdure.memories import subject
+from perdure.memories.explicit import Statement, find_plain_sentences, find_statements
 from perdure.memories.mining_question import to_span
 from perdure.memories.scope import is_said_everywhere
 from perdure.memories.store import Memories, MemoryDraft
 from perdure.text import normalise
-from perdure.types import Run, Turn
+from perdure.types import Memory, Run, Turn
 
 # keeping statements -------------------------------------------------------------------------------------------
 
@@ -51,9 +56,10 @@ def keep_statements(memories: Memories, archive: Archive, *, limit_s: float | No
     ends_s = None if limit_s is None else time.monotonic() + limit_s
     ledger, mark = archive.ledger, build_mark(memories.user)
     last_change = ledger.get_last_change()
+    known = KnownMemories(memories)
     while entries := ledger.list_changes(int(ledger.get_meta(mark) or 0), limit=_BATCH_RUNS, user=memories.user):
         for entry in entries:
-            _keep_run_statements(memories, archive, entry, result)
+            _keep_run_statements(known, archive, entry, result)
             is_over = ends_s is not None and time.monotonic() > ends_s
             if is_over:
                 break
@@ -68,13 +74,45 @@ def keep_statements(memories: Memories, archive: Archive, *, limit_s: float | No
 def restate(memories: Memories, archive: Archive, run_ids: Iterable[str]) -> StatementsResult:
     """Keep what is stated in these runs again: a memory of it was forgotten together with something else."""
     result = StatementsResult()
+    known = KnownMemories(memories)
     for run_id in run_ids:
         with contextlib.suppress(NotFound):
-            _keep_run_statements(memories, archive, archive.get_entry(run_id), result)
+            _keep_run_statements(known, archive, archive.get_entry(run_id), result)
     return result
 
 
-def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntry, result: StatementsResult) -> None:
+class KnownMemories:
+    """What an owner keeps at the moment, found by its words."""
+
+    def __init__(self, memories: Memories) -> None:
+        self.memories = memories
+        self._by_word: dict[str, dict[str, Memory]] = {}
+        for memory in reversed(memories.list_memories()):
+            self.add(memory)
+
+    def add(self, memory: Memory) -> None:
+        """Add a memory that was kept since."""
+        for word in subject.read_subject(memory.text).telling:
+            self._by_word.setdefault(word, {})[memory.memory_id] = memory
+
+    def find_replaced(self, draft: MemoryDraft) -> Memory | None:
+        """Return a memory of the owner that a later draft of the same project and agent says anew; None if none is."""
+        words = subject.read_subject(draft.text).telling
+        candidates = {key: memory for word in words for key, memory in self._by_word.get(word, {}).items()}
+        return next((memory for memory in candidates.values() if _is_replaced(memory, draft)), None)
+
+
+def _is_replaced(memory: Memory, draft: MemoryDraft) -> bool:
+    return (
+        (memory.trust, memory.agent, memory.project) == ("owner", draft.agent, draft.project)
+        and not memory.pinned
+        and memory.kind != "event"
+        and (draft.stated_at is None or memory.stated_at < draft.stated_at)
+        and subject.replaces(draft.text, memory.text)
+    )
+
+
+def _keep_run_statements(known: KnownMemories, archive: Archive, entry: LedgerEntry, result: StatementsResult) -> None:
     try:
         run, parsed = archive.read_turns(entry)
     except DamagedRun:  # `verify` reports it
@@ -83,9 +121,16 @@ def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntr
         if turn.author != "person" or turn.is_summary:
             continue
         result.n_turns += 1
-        drafts = [_build_draft(memories.user, run, turn, statement) for statement in _iter_statements(turn)]
+        user = known.memories.user
+        drafts = [_build_draft(user, run, turn, statement) for statement in _iter_statements(turn)]
+        for statement in _iter_plain_sentences(turn):
+            draft = _build_draft(user, run, turn, statement)
+            if replaced := known.find_replaced(draft):
+                drafts.append(replace(draft, kind=replaced.kind, path=replaced.path))
         if drafts:
-            keep_results = memories.keep_all(drafts, by="rules")
+            keep_results = known.memories.keep_all(drafts, by="rules")
+            for keep_result in keep_results:
+                known.add(keep_result.memory)
             result.n_new += sum(keep_result.is_new for keep_result in keep_results)
             result.n_reinforced += sum(not keep_result.is_new for keep_result in keep_results)
 
@@ -95,6 +140,13 @@ def _iter_statements(turn: Turn) -> Iterator[Statement]:
     for part in turn.parts:
         if part.kind == "text" and not is_command(part.text):
             yield from find_statements(part.text)
+
+
+def _iter_plain_sentences(turn: Turn) -> Iterator[Statement]:
+    """Yield what the typed text of a person's turn says without asking to keep it."""
+    for part in turn.parts:
+        if part.kind == "text" and not is_command(part.text):
+            yield from find_plain_sentences(part.text)
 
 
 def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> MemoryDraft:
@@ -112,3 +164,47 @@ def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> Memor
         agent=run.agent,
         memory_id=make_memory_id(stated_at, hashlib.sha256(id_seed.encode("utf-8", "surrogatepass")).digest()),
     )
+
+
+# what earlier rules guessed -----------------------------------------------------------------------------------
+
+
+def find_guesses(memories: Memories, archive: Archive) -> set[str]:
+    """Return the ids of memories that earlier rules guessed from plain sentences: today's forms would not keep them.
+
+    Left out are those that are pinned or were used, that say how they are to be kept, or whose conversation is gone:
+    what was said there cannot be read again.
+    """
+    stated_memories = [memory for memory in memories.list_memories(every=True) if memory.how == "stated"]
+    texts_by_run: dict[str, frozenset[str] | None] = {}
+    guess_ids = set()
+    for memory in stated_memories:
+        if memory.retired or memory.pinned or memory.n_used or _is_among(memory.text, _list_texts(memory.text)):
+            continue
+        run_ids = {span.run_id for span in memory.sources}
+        for run_id in run_ids - texts_by_run.keys():
+            texts_by_run[run_id] = _read_kept_texts(archive, run_id)
+        texts = [texts_by_run[run_id] for run_id in run_ids]
+        if texts and not any(kept is None or _is_among(memory.text, kept) for kept in texts):
+            guess_ids.add(memory.memory_id)
+    return guess_ids
+
+
+def _read_kept_texts(archive: Archive, run_id: str) -> frozenset[str] | None:
+    """Return what a person asked to keep in a run; None if it cannot be read."""
+    try:
+        _, parsed = archive.read_turns(archive.get_entry(run_id))
+    except (DamagedRun, NotFound):
+        return None
+    turns = (turn for turn in parsed.turns if turn.author == "person" and not turn.is_summary)
+    return frozenset(mask(statement.text) for turn in turns for statement in _iter_statements(turn))
+
+
+def _list_texts(message: str) -> list[str]:
+    return [statement.text for statement in find_statements(message)]
+
+
+def _is_among(memory_text: str, texts: Iterable[str]) -> bool:
+    """Return True if one of the texts says what a memory says: earlier rules cut a sentence differently."""
+    text = normalise(memory_text)
+    return any(text in normalise(kept) or normalise(kept) in text for kept in texts)

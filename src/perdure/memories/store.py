@@ -339,7 +339,11 @@ class Memories:
         _check_draft(draft, clean_text)
         stated_at = min(draft.stated_at or now, now)
         agent = draft.agent or self.agent
-        path = memory_events.check_path(draft.path) if draft.path else self._choose_path(clean_text, draft, agent, stated_at)
+        path = (
+            memory_events.check_path(draft.path)
+            if draft.path
+            else self._choose_path(clean_text, draft, agent, stated_at)
+        )
         return Memory(
             memory_id=draft.memory_id or self._make_id(now),
             text=clean_text,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from perdure.memories.language import Language, guess_language, is_unspaced
 from perdure.regex import lazy_re
@@ -28,6 +29,13 @@ _CLAUSE_END = lazy_re(r"[,;.!?，。；！？](?:\s|$)|[，。；！？]|\s[–�
 _NUMBER = lazy_re(r"\D*(\d)")
 
 
+class MarkedWords(NamedTuple):
+    """The telling words at a mark such as "instead of", and those before it."""
+
+    value: frozenset[str]
+    before: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A statement as it is compared with others."""
@@ -37,8 +45,8 @@ class Subject:
     generic: frozenset[str]  # of these, those that say little: use, run, prefer
     values: frozenset[str]  # of these, numbers and days
     names: frozenset[str]  # of these, written like a name; none in German, where all nouns are
-    old: tuple[frozenset[str], ...]  # values that it says no longer hold
-    ended: tuple[frozenset[str], ...]  # what it says no longer holds at all
+    old: tuple[MarkedWords, ...]  # values that it says no longer hold
+    ended: tuple[MarkedWords, ...]  # what it says no longer holds at all
     frame: tuple[frozenset[str], tuple[str, ...], str] | None  # "my editor is Helix": what, value, preposition
     is_owned: bool  # the frame begins with its owner: "my editor", not "one of my editors"
     is_change: bool  # it says that it was otherwise before
@@ -64,7 +72,7 @@ def read_subject(text: str) -> Subject:
     return Subject(
         owner=owner,
         words=words,
-        generic=frozenset(word for word in words if word in language.words("generic")),
+        generic=frozenset(words) & frozenset(map(stem, language.lines("generic"))),
         values=frozenset(word for word in words if _NUMBER.match(word) or word in language.words("day")),
         names=frozenset(word for word in words if language.name != "de" and not spellings.get(word, word).islower()),
         old=tuple(_find_marked(text, language, "old")),
@@ -149,9 +157,7 @@ def _list_telling(text: str, language: Language) -> tuple[str, ...]:
         change = language.pattern("change", r"(?<!\w){}(?!\w)")
         text = change.sub(" ", text) if change else text
     small = language.words("filler") | language.words("I") | language.words("we") | language.words("is")
-    return tuple(
-        dict.fromkeys(stem(word) for word in _list_words(text) if word.lower() not in small and stem(word))
-    )
+    return tuple(dict.fromkeys(stem(word) for word in _list_words(text) if word.lower() not in small and stem(word)))
 
 
 def stem(word: str) -> str:
@@ -179,7 +185,7 @@ def _begins_with(text: str, language: Language) -> bool:
     return text.startswith(tuple(words)) if is_unspaced(text) else text.lower().split()[0] in words
 
 
-def _find_marked(text: str, language: Language, section: str) -> Iterator[frozenset[str]]:
+def _find_marked(text: str, language: Language, section: str) -> Iterator[MarkedWords]:
     """Yield the telling words that a section's forms mark, each up to the end of its clause."""
     pattern = language.pattern(section, "{}" if is_unspaced(text) else r"(?<!\w){}")
     for match in pattern.finditer(text) if pattern else ():
@@ -187,12 +193,14 @@ def _find_marked(text: str, language: Language, section: str) -> Iterator[frozen
         clause_end = _CLAUSE_END.search(marked)
         words = frozenset(_list_telling(marked[: clause_end.start()] if clause_end else marked, language))
         if 0 < len(words) <= MAX_VALUE_WORDS * (2 if is_unspaced(text) else 1):
-            yield words
+            yield MarkedWords(words, frozenset(_list_telling(text[: match.start()], language)))
 
 
 def _find_frame(text: str, language: Language) -> tuple[frozenset[str], tuple[str, ...], str] | None:
     """Return what a statement names before its "is", the value behind it, and the preposition between them."""
-    template = r"^(?P<what>.+?)(?<!\w){}(?!\w)(?P<value>.+)$" if not is_unspaced(text) else "^(?P<what>.+?){}(?P<value>.+)$"
+    template = (
+        r"^(?P<what>.+?)(?<!\w){}(?!\w)(?P<value>.+)$" if not is_unspaced(text) else "^(?P<what>.+?){}(?P<value>.+)$"
+    )
     copula = language.pattern("is", template)
     match = copula.match(text) if copula else None
     if match is None:
@@ -221,8 +229,8 @@ def _is_rotation(a: Sequence[str], b: Sequence[str]) -> bool:
 def _names_old_value(new: Subject, old: Subject) -> bool:
     """Return True if a statement names the value of an older one as what no longer holds."""
     bag = frozenset(old.words)
-    return any(value <= bag and _is_about_same(new, old, value) for value in new.old) or any(
-        value <= bag and not old.ended and _is_about_same(new, old, value) for value in new.ended
+    return any(value <= bag and _is_about_same(new, old, value) for value, _ in new.old) or any(
+        value <= bag and not old.ended and before <= bag for value, before in new.ended
     )
 
 
@@ -267,7 +275,9 @@ def _is_same_but_value(new: Subject, old: Subject) -> bool:
 
 def _is_value_behind(subject: Subject) -> bool:
     """Return True if the numbers of a statement are values, and none names what it is about ("ticket 12 is open")."""
-    return not subject.words[0] in subject.values and not (len(subject.words) > 2 and subject.words[1] in subject.values)
+    return subject.words[0] not in subject.values and not (
+        len(subject.words) > 2 and subject.words[1] in subject.values
+    )
 
 
 def _has_same_ends(new: Subject, old: Subject) -> bool:

@@ -139,8 +139,10 @@ def _compile_play() -> re.Pattern[str]:
 
 @cache
 def _compile_report() -> re.Pattern[str]:
-    """Return the expression that brings in somebody's words inside a line: a verb with a colon, a file, three quotes."""
-    return join_sections("report", r"(?:(?<!\w){}(?!\w)[^\n:：]{{0,40}}|@[\w./-]+[^\n:：]{{0,20}})[:：]\s?|\"{{3}}|'{{3}}|```")
+    """Return the expression that brings in somebody's words inside a line: a verb and a colon, a file, quotes."""
+    return join_sections(
+        "report", r"(?:(?<!\w){}(?!\w)[^\n:：]{{0,40}}|@[\w./-]+[^\n:：]{{0,20}})[:：]\s?|\"{{3}}|'{{3}}|```"
+    )
 
 
 def _is_end(text: str, start: int, dot: int, end: int) -> bool:
@@ -150,7 +152,10 @@ def _is_end(text: str, start: int, dot: int, end: int) -> bool:
         return True
     last_word = last_words[0]
     is_ordinal = (
-        last_word[:-1].isdigit() and len(last_word) < 4 and text[end : end + 2].strip()[:1].isupper() and text[dot] == "."
+        last_word[:-1].isdigit()
+        and len(last_word) < 4
+        and text[end : end + 2].strip()[:1].isupper()
+        and text[dot] == "."
     )
     return last_word.lower() not in _ABBREVIATIONS and not is_ordinal
 

@@ -261,7 +261,7 @@ def test_applying_all_of_them_settles(drawn) -> None:
 def test_order_of_memories_changes_nothing() -> None:
     memories = settled(*(memory(n, text, kind="event") for n, text in enumerate(EPISODES, start=1)))
     assert find_proposals(memories, now=NOW) == find_proposals(memories[::-1], now=NOW)
-    assert proposals.PROPOSAL_KINDS[:2] == ("narrow", "chain")
+    assert proposals.PROPOSAL_KINDS[:3] == ("guess", "narrow", "chain")
 
 
 # narrow -----------------------------------------------------------------------------------------------------------
