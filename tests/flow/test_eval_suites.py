@@ -29,7 +29,6 @@ def run(tmp_path, message, monkeypatch):
         (("--changes", "--half", "held-out", "--errors"), "--errors needs --half dev"),
         (("--stated", "talk.jsonl", "--half", "third"), "--half third needs --changes"),
         (("--changes", "talk.jsonl"), "it takes no SOURCE"),
-        (("--stated",), "--stated needs a SOURCE"),
         (("--attacks",), "--attacks needs a SOURCE"),
         (("talk.jsonl", "poison.jsonl"), "give only one SOURCE"),
         (("--stated", "talk.jsonl"), "the transcripts contain none of the labelled messages"),
@@ -39,6 +38,13 @@ def test_conflicting_arguments_are_refused(run, arguments, says):
     result = run(*arguments)
     assert result.exit_code == 2
     assert says in result.stderr
+
+
+def test_statements_are_measured_without_a_source(run):
+    parts = json.loads(run("--stated", "--json").stdout)["result"]["parts"]
+    assert {"written", "written dev", "written held_out", "written ja"} <= set(parts)
+    assert parts["written"]["found"] > 0
+    assert "written" in run("--stated").stdout
 
 
 def test_poisoned_passages_answer_in_json_and_as_a_table(run):

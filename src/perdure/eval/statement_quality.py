@@ -3,8 +3,9 @@ by hand.
 
 `labels.jsonl` has a row for each message that was read: the digest of its text, its source, and the spans
 worth keeping (docs/evaluation/stated.md has the rules of judgement). The texts are not shipped: messages
-are read from their own files, and a message that nobody judged is left out. Half of the messages, by
-digest, may be looked at while rules are written ("dev"); of the other half only figures are given.
+are read from their own files, and a message that nobody judged is left out. `written.jsonl` has messages that
+were written to be judged, with their texts and languages; they are counted apart. Half of the messages,
+by digest, may be looked at while rules are written ("dev"); of the other half only figures are given.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from perdure.formats.run_turns import parse_run
 from perdure.home import open_home
 from perdure.memories.explicit import find_statements
 
-LABELS = Path(__file__).parent / "stated" / "labels.jsonl"
+SHIPPED = Path(__file__).parent / "stated"  # labels.jsonl and written.jsonl
 HALVES = ("dev", "held_out")
 MIN_OVERLAP = (
     0.2  # intersection over union from which two spans mean the same sentence: a clause of it does, its message not
@@ -38,16 +39,27 @@ class LabelSpan(NamedTuple):
     start: int
     end: int
     kind: str = ""
-    is_borderline: bool = False  # of a label: who finds it is neither right nor wrong
+    strength: str = ""  # of a label: "" is an explicit form; plain: right if found, not missed; borderline: left out
+
+    @property
+    def is_borderline(self) -> bool:
+        """Return True if a finder of this label is neither right nor wrong."""
+        return self.strength == "borderline"
+
+    @property
+    def is_explicit(self) -> bool:
+        """Return True if rules have to find this label."""
+        return not self.strength
 
 
 class LabelledMessage(NamedTuple):
     """A message with labels."""
 
     text: str
-    source: str  # transcripts or beam
+    source: str  # transcripts, beam, or written
     half: str
     spans: tuple[LabelSpan, ...]  # what is worth keeping; often nothing
+    language: str = ""  # of written messages
 
 
 class ScoredMessage(NamedTuple):
@@ -56,12 +68,12 @@ class ScoredMessage(NamedTuple):
     message: LabelledMessage
     found_spans: tuple[LabelSpan, ...]  # but for what is borderline
     right_spans: tuple[LabelSpan, ...]  # of those found
-    met_labels: tuple[LabelSpan, ...]  # of the labels that are wanted
+    met_labels: tuple[LabelSpan, ...]  # of the explicit labels
 
     @property
-    def counted_labels(self) -> tuple[LabelSpan, ...]:
-        """The labels that count."""
-        return tuple(span for span in self.message.spans if not span.is_borderline)
+    def explicit_labels(self) -> tuple[LabelSpan, ...]:
+        """The labels that rules have to find."""
+        return tuple(span for span in self.message.spans if span.is_explicit)
 
 
 FindFunction = Callable[[str], Sequence[LabelSpan]]
@@ -79,7 +91,8 @@ class StatementReport:
         names = ("precision", "recall", "f1")
         lines = [f"{'messages':24}{'n':>5}{'labels':>8}{'found':>7}" + "".join(name.rjust(22) for name in names)]
         for part, row in self.figures["parts"].items():
-            cells = "".join(_format_interval(row[name]).rjust(22) for name in names)
+            totals = {"precision": row["found"], "recall": row["labels"], "f1": row["found"] and row["labels"]}
+            cells = "".join((_format_interval(row[name]) if totals[name] else "–").rjust(22) for name in names)
             lines.append(f"{part:24}{row['n']:5d}{row['labels']:8d}{row['found']:7d}{cells}")
         share = self.figures["kind"]
         lines.append(f"kind right where the sentence is: {'–' if share is None else f'{100 * share:.1f} %'}")
@@ -90,7 +103,7 @@ class StatementReport:
         lines = []
         for scored_message in self.scored:
             if scored_message.message.half == "dev":
-                missed = [span for span in scored_message.counted_labels if span not in scored_message.met_labels]
+                missed = [span for span in scored_message.explicit_labels if span not in scored_message.met_labels]
                 wrong = [span for span in scored_message.found_spans if span not in scored_message.right_spans]
                 lines += [f"missed ({span.kind}): {_quote_span(scored_message, span)}" for span in missed]
                 lines += [f"wrong ({span.kind}): {_quote_span(scored_message, span)}" for span in wrong]
@@ -98,25 +111,26 @@ class StatementReport:
 
 
 def run(
-    paths: Sequence[Path], *, half: str | None = None, find: FindFunction | None = None, labels: Path = LABELS
+    paths: Sequence[Path] = (),
+    *,
+    half: str | None = None,
+    find: FindFunction | None = None,
+    folder: Path = SHIPPED,
 ) -> StatementReport:
-    """Score the statements that `find` finds in the labelled messages under these paths.
+    """Score the statements that `find` finds in the written messages, and in the labelled ones under these paths.
 
     find: instead of `perdure.memories.explicit.find_statements`. A path is a set in the normalised layout,
-    whose user turns count, or transcripts, whose typed messages count. Raises UsageError if nothing there has
-    labels.
+    whose user turns count, or transcripts, whose typed messages count. folder: of labels and written messages. Raises
+    UsageError if there are paths and nothing there has labels.
     """
     if half not in (None, *HALVES):
         raise UsageError(f"half {half!r} (known: {', '.join(HALVES)})")
-    labelled_messages = [
-        labelled_message
-        for labelled_message in load_labelled_messages(paths, labels)
-        if half in (None, labelled_message.half)
-    ]
-    if not labelled_messages:
+    read_messages = [message for message in load_labelled_messages(paths, folder) if half in (None, message.half)]
+    if paths and not read_messages:
         raise UsageError("the transcripts contain none of the labelled messages")
+    written_messages = [message for message in load_written_messages(folder) if half in (None, message.half)]
     rules = find or load_rules()
-    scored = [score_message(message, rules(message.text)) for message in labelled_messages]
+    scored = [score_message(message, rules(message.text)) for message in (*read_messages, *written_messages)]
     return StatementReport(_compute_figures(scored), scored)
 
 
@@ -127,13 +141,27 @@ def load_rules() -> FindFunction:
     ]
 
 
-def load_labelled_messages(paths: Sequence[Path], labels: Path = LABELS) -> list[LabelledMessage]:
+def load_labelled_messages(paths: Sequence[Path], folder: Path = SHIPPED) -> list[LabelledMessage]:
     """Load the messages under these paths that have labels, each once, in the order of their digests."""
-    rows_by_key = {row["key"]: row for row in read_rows(labels)}
+    rows_by_key = {row["key"]: row for row in read_rows(folder / "labels.jsonl")}
     texts_by_key = {digest_text(text): text for path in paths for text in _iterate_typed_texts(path)}
     return [
         _to_labelled_message(texts_by_key[key], rows_by_key[key])
         for key in sorted(rows_by_key.keys() & texts_by_key.keys())
+    ]
+
+
+def load_written_messages(folder: Path = SHIPPED) -> list[LabelledMessage]:
+    """Load the messages that were written to be judged."""
+    return [
+        LabelledMessage(
+            row["text"],
+            "written",
+            get_half(digest_text(row["text"])),
+            tuple(LabelSpan(*span) for span in row["spans"]),
+            row["language"],
+        )
+        for row in read_rows(folder / "written.jsonl")
     ]
 
 
@@ -166,23 +194,28 @@ def _iterate_typed_texts(path: Path) -> Iterator[str]:
 def score_message(message: LabelledMessage, spans: Iterable[LabelSpan]) -> ScoredMessage:
     """Score one message: the spans that are right, and the labels that they meet. They mean the same sentence.
 
-    A span that meets only a borderline label is left out.
+    A span that meets a plain label is right, and a plain label is never missed. A span that meets only a
+    borderline label is left out.
 
     >>> message = LabelledMessage("a" * 100, "beam", "dev", (LabelSpan(0, 50, "fact"), LabelSpan(50, 100, "fact")))
     >>> scored = score_message(message, [LabelSpan(0, 40, "fact"), LabelSpan(0, 5, "fact")])
     >>> len(scored.found_spans), len(scored.right_spans), len(scored.met_labels)
     (2, 1, 1)
     """
-    counted_labels = [label for label in message.spans if not label.is_borderline]
+    true_labels = [label for label in message.spans if not label.is_borderline]
     borderline = [label for label in message.spans if label.is_borderline]
     found_spans = tuple(spans)
-    right_spans = tuple(span for span in found_spans if any(is_same_sentence(span, label) for label in counted_labels))
+    right_spans = tuple(span for span in found_spans if any(is_same_sentence(span, label) for label in true_labels))
     judged_spans = tuple(
         span
         for span in found_spans
         if span in right_spans or not any(is_same_sentence(span, borderline_label) for borderline_label in borderline)
     )
-    met_labels = tuple(label for label in counted_labels if any(is_same_sentence(span, label) for span in found_spans))
+    met_labels = tuple(
+        label
+        for label in message.spans
+        if label.is_explicit and any(is_same_sentence(span, label) for span in found_spans)
+    )
     return ScoredMessage(message, judged_spans, right_spans, met_labels)
 
 
@@ -199,10 +232,10 @@ def is_same_sentence(first: LabelSpan, second: LabelSpan) -> bool:
 
 
 def _compute_figures(scored: Sequence[ScoredMessage]) -> dict[str, Any]:
-    parts: dict[str, list[ScoredMessage]] = {"all": list(scored)}
+    parts: dict[str, list[ScoredMessage]] = {}
     for scored_message in scored:
-        parts.setdefault(scored_message.message.source, []).append(scored_message)
-        parts.setdefault(f"half {scored_message.message.half}", []).append(scored_message)
+        for part in _name_parts(scored_message.message):
+            parts.setdefault(part, []).append(scored_message)
     pairs = [
         (span, label)
         for scored_message in scored
@@ -214,13 +247,21 @@ def _compute_figures(scored: Sequence[ScoredMessage]) -> dict[str, Any]:
     return {"parts": {part: _measure_part(parts[part]) for part in sorted(parts)}, "kind": kind}
 
 
+def _name_parts(message: LabelledMessage) -> list[str]:
+    """Name the parts that a message counts in. What was written to be judged is apart from what people typed."""
+    names = [message.source, f"{message.source} {message.half}"]
+    if message.source == "written":
+        return [*names, f"written {message.language}"]
+    return ["all", f"half {message.half}", *names]
+
+
 def _measure_part(scored: Sequence[ScoredMessage]) -> dict[str, Any]:
     counts = [
         (
             len(scored_message.right_spans),
             len(scored_message.found_spans),
             len(scored_message.met_labels),
-            len(scored_message.counted_labels),
+            len(scored_message.explicit_labels),
         )
         for scored_message in scored
     ]

@@ -1,4 +1,7 @@
+import hashlib
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -37,10 +40,18 @@ def test_whole_message_is_not_its_sentence():
 
 
 def test_borderline_statement_is_neither_right_wrong_nor_missed():
-    borderline = TABS._replace(is_borderline=True)
+    borderline = TABS._replace(strength="borderline")
     found = statement_quality.score_message(message(borderline, POSTGRES), [TABS, LabelSpan(15, 30)])
     assert found.found_spans == (LabelSpan(15, 30),)
-    assert (found.right_spans, found.met_labels, found.counted_labels) == ((), (), (POSTGRES,))
+    assert (found.right_spans, found.met_labels, found.explicit_labels) == ((), (), (POSTGRES,))
+
+
+def test_plain_statement_is_right_when_it_is_found_and_never_missed():
+    plain = TABS._replace(strength="plain")
+    found = statement_quality.score_message(message(plain, POSTGRES), [TABS])
+    assert (found.right_spans, found.met_labels, found.explicit_labels) == ((TABS,), (), (POSTGRES,))
+    missed = statement_quality.score_message(message(plain), [])
+    assert (missed.right_spans, missed.explicit_labels) == ((), ())
 
 
 def test_shares_of_zero_are_zero():
@@ -59,21 +70,62 @@ def test_intervals_contain_their_estimate():
         assert one.low < one.at == 0.5 < one.high
 
 
+KINDS = {"fact", "preference", "decision", "procedure", "event", "insight"}
+
+
+NOTED = Path(__file__).parents[3] / "docs" / "evaluation" / "stated.md"
+
+
+def rows_of(name):
+    lines = (statement_quality.SHIPPED / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def check_spans(row):
+    spans = [LabelSpan(*span) for span in row["spans"]]
+    assert all(span.kind in KINDS and 0 <= span.start < span.end for span in spans)
+    assert all(span.strength in ("", "plain", "borderline") for span in spans)
+    assert spans == sorted(spans)
+    return spans
+
+
 def test_the_shipped_labels_are_sound():
-    """300 messages, no text; every span has a kind and lies in order; both halves have statements."""
-    labels = [json.loads(line) for line in statement_quality.LABELS.read_text(encoding="utf-8").splitlines()]
-    assert len({row["key"] for row in labels}) == len(labels) == 300
+    """399 messages, no text; every span has a kind and lies in order; both halves have explicit and plain ones."""
+    labels = rows_of("labels.jsonl")
+    assert len({row["key"] for row in labels}) == len(labels) == 399
     assert {key for row in labels for key in row} == {"key", "source", "spans"}
-    kinds = {"fact", "preference", "decision", "procedure", "event", "insight"}
-    for row in labels:
-        spans = [LabelSpan(*span) for span in row["spans"]]
-        assert all(span.kind in kinds and 0 <= span.start < span.end for span in spans)
-        assert spans == sorted(spans)
+    counts = Counter(
+        (statement_quality.get_half(row["key"]), span.strength) for row in labels for span in check_spans(row)
+    )
     for half in statement_quality.HALVES:
-        wanted = [
-            s for row in labels if statement_quality.get_half(row["key"]) == half for s in row["spans"] if len(s) == 3
-        ]
-        assert len(wanted) > 30
+        assert counts[half, ""] > 20
+        assert counts[half, "plain"] > 30
+
+
+def test_frozen_files_match_their_digests():
+    """The files are those that were there before the rules that they measure: their digests are noted in the docs."""
+    noted = NOTED.read_text(encoding="utf-8")
+    for name in ("labels.jsonl", "written.jsonl"):
+        assert hashlib.sha256((statement_quality.SHIPPED / name).read_bytes()).hexdigest() in noted, name
+
+
+def test_the_written_messages_are_sound():
+    """Half are English; each half has 60 messages to keep and 50 to leave, and every span lies on words."""
+    rows = rows_of("written.jsonl")
+    assert len({row["text"] for row in rows}) == len(rows) >= 240
+    assert {row["language"] for row in rows} == {"en", "de", "fr", "es", "zh", "ja"}
+    assert 0.4 < sum(row["language"] == "en" for row in rows) / len(rows) < 0.6
+    explicit, empty = Counter(), Counter()
+    for row in rows:
+        half = statement_quality.get_half(digest_text(row["text"]))
+        spans = check_spans(row)
+        assert all(row["text"][span.start : span.end] == row["text"][span.start : span.end].strip() for span in spans)
+        assert all(span.end <= len(row["text"]) for span in spans)
+        explicit[half] += any(span.is_explicit for span in spans)
+        empty[half] += not spans
+    for half in statement_quality.HALVES:
+        assert explicit[half] >= 60
+        assert empty[half] >= 50
 
 
 @pytest.fixture
@@ -85,16 +137,15 @@ def judged(tmp_path):
     ]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "queries.jsonl").write_text("")
-    labels = tmp_path / "labels.jsonl"
     row = {"key": digest_text(TEXT), "source": "beam", "spans": [list(TABS[:3]), list(POSTGRES[:3])]}
-    labels.write_text(json.dumps(row) + "\n")
-    return tmp_path, labels
+    (tmp_path / "labels.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "written.jsonl").write_text("")
+    return tmp_path
 
 
 def test_a_set_is_read_and_scored(judged):
-    place, labels = judged
     rules = [LabelSpan(0, 14, "preference"), LabelSpan(15, 30, "fact")]
-    found = statement_quality.run([place], find=lambda text: rules, labels=labels)
+    found = statement_quality.run([judged], find=lambda text: rules, folder=judged)
     row = found.figures["parts"]["all"]
     assert (row["n"], row["labels"], row["found"]) == (1, 2, 2)
     assert row["precision"]["at"] == row["recall"]["at"] == 0.5
@@ -102,14 +153,34 @@ def test_a_set_is_read_and_scored(judged):
     assert "beam" in found.text()
 
 
+def test_written_messages_are_scored_without_a_path_and_counted_apart(judged):
+    spans = [[0, 14, "preference"], [31, 54, "decision", "plain"]]
+    row = {"text": TEXT, "language": "en", "spans": spans}
+    (judged / "written.jsonl").write_text(json.dumps(row) + "\n")
+    found = statement_quality.run(find=lambda text: [LabelSpan(31, 54)], folder=judged)
+    assert list(found.figures["parts"]) == ["written", "written en", "written held_out"]
+    row = found.figures["parts"]["written"]
+    assert (row["n"], row["labels"], row["found"]) == (1, 1, 1)
+    assert (row["precision"]["at"], row["recall"]["at"]) == (1.0, 0.0)
+    both = statement_quality.run([judged], find=lambda text: [], folder=judged)
+    assert both.figures["parts"]["all"] == both.figures["parts"]["beam"]
+    assert statement_quality.run(half="dev", find=lambda text: [], folder=judged).figures["parts"] == {}
+
+
+def test_share_of_nothing_is_a_dash(judged):
+    row = {"text": TEXT, "language": "en", "spans": [[0, 14, "preference", "plain"]]}
+    (judged / "written.jsonl").write_text(json.dumps(row) + "\n")
+    table = statement_quality.run(find=lambda text: [LabelSpan(0, 14)], folder=judged).text().splitlines()
+    assert table[1].split() == ["written", "1", "0", "1", "100.0", "[100.0,", "100.0]", "–", "–"]
+
+
 def test_errors_list_only_the_development_half(judged):
     """The digest of the message begins with a letter: it is held out."""
-    place, labels = judged
     find = lambda text: [LabelSpan(15, 30, "fact")]  # noqa: E731
     assert statement_quality.get_half(digest_text(TEXT)) == "held_out"
-    assert statement_quality.run([place], find=find, labels=labels).errors() == "none"
+    assert statement_quality.run([judged], find=find, folder=judged).errors() == "none"
     with pytest.raises(UsageError, match="none of the labelled"):
-        statement_quality.run([place], half="dev", find=find, labels=labels)
+        statement_quality.run([judged], half="dev", find=find, folder=judged)
     one = statement_quality.score_message(message(TABS, POSTGRES), find(TEXT))
     assert statement_quality.StatementReport({}, [one]).errors().splitlines() == [
         'missed (preference): "I prefer tabs."',

@@ -51,7 +51,8 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
   perdure eval --block questions.jsonl transcripts/ --half dev --errors
   perdure eval --contradictions            statements that were later withdrawn
   perdure eval --changes --half third      facts that changed, from turns and from memories (about 2 min)
-  perdure eval --stated transcripts/       statements found in messages of people, against labels made by hand
+  perdure eval --stated                    statements found in the messages of Perdure, against labels by hand
+  perdure eval --stated transcripts/       and in the messages there that have labels
   perdure eval --stated transcripts/ --half dev --errors
   perdure eval --attacks passages.jsonl    how often a false memory reaches the pack, with trust on and off
   perdure eval --use                       how well the rules notice that an answer used a cue
@@ -64,7 +65,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @click.option("--block", is_flag=True, help="Measure what a model would read, beside grep, keyword search and chance.")
 @click.option("--contradictions", is_flag=True, help="Measure recall of statements that contradict each other.")
 @click.option("--changes", is_flag=True, help="Measure recall of facts that changed, without and with memories.")
-@click.option("--stated", is_flag=True, help="Compare the statements found in SOURCE with labels made by hand.")
+@click.option("--stated", is_flag=True, help="Compare the statements found in messages with labels made by hand.")
 @click.option("--attacks", is_flag=True, help="Measure recall of false memories, from the passages in SOURCE.")
 @click.option("--use", is_flag=True, help="Measure how well the rules notice that an answer used a cue.")
 @click.option("--scanner", is_flag=True, help="Measure the injection scan: attacks found, and false alarms.")
@@ -130,7 +131,7 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
         raise UsageError("--errors needs --half dev: the other half shows only figures")
     if suite == "changes" and request.sources:
         raise UsageError("--changes makes its own messages: it takes no SOURCE")
-    if suite in ("block", "stated", "attacks") and not request.sources:
+    if suite in ("block", "attacks") and not request.sources:
         raise UsageError(f"--{suite} needs a SOURCE")
     if suite not in ("block", "stated") and len(request.sources) > 1:
         raise UsageError("give only one SOURCE")
