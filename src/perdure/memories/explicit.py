@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perdure.memories.language import Language, guess_language, is_unspaced, join_sections, load_languages
+from perdure.memories.language import Language, is_unspaced, join_sections, load_languages
 from perdure.memories.typed import MAX_CHARS, own_sentences
 from perdure.types import MemoryKind
 
 MAX_STATEMENTS = 50  # of one message: one that holds more is a document
 MIN_CHARS, MIN_UNSPACED_CHARS = 12, 5  # of a statement; in Chinese and Japanese a sign is about a word
+_WITH_MORE = r"{}(?:(?:ので|から)?[,，;、].*)?"  # a form that ends with a word of its own may go on behind a comma
 _KINDS: tuple[tuple[str, MemoryKind], ...] = (
     ("rule", "procedure"),
     ("preference", "preference"),
     ("decision", "decision"),
-    ("fact", "fact"),
+    ("choice", "decision"),  # "we use X, not Y", "we moved to Y"
 )
 
 
@@ -50,27 +51,6 @@ def find_statements(message: str) -> list[Statement]:
         if len(statements) >= MAX_STATEMENTS:
             break
     return statements
-
-
-def find_plain_sentences(message: str) -> Iterator[Statement]:
-    """Yield what a message says without a form, and neither asks nor guesses: it may change what was kept before."""
-    for start, end in own_sentences(message):
-        start = _skip_lead(message, start, end)
-        end = _cut_request(message, start, end)
-        sentence = message[start:end]
-        language = guess_language(sentence)
-        if not MIN_CHARS // 2 <= len(sentence) <= MAX_CHARS or any(
-            _match_form(sentence, one) for one in load_languages()
-        ):
-            continue
-        if not any(_has_words(sentence, language, section) for section in ("doubt", "passing")):
-            yield Statement("fact", sentence, start, end, language.name)
-
-
-def _has_words(sentence: str, language: Language, section: str) -> bool:
-    """Return True if a sentence has one of the words of a section."""
-    words = language.pattern(section, "{}" if is_unspaced(sentence) else r"(?<!\w){}(?!\w)")
-    return bool(words and words.search(sentence))
 
 
 def guess_kind(text: str) -> MemoryKind:
@@ -114,14 +94,14 @@ def _match_form(sentence: str, language: Language) -> tuple[MemoryKind, int] | N
     remember = language.pattern("remember")
     if remember and (match := remember.fullmatch(plain)):
         offset = match.start(match.lastindex or 0)
-        kept_part = sentence[offset:]
-        return (
-            None if exception and exception.fullmatch(kept_part.rstrip(".!。！ ")) else (guess_kind(kept_part), offset)
-        )
+        is_exception = exception and exception.fullmatch(plain[offset:])
+        return None if is_exception else (guess_kind(sentence[offset:]), offset)
     for section, kind in _KINDS:
-        form = language.pattern(section)
-        if form and form.fullmatch(plain) and not _has_words(plain, language, "passing"):
-            return None if section != "rule" and _has_words(plain, language, "doubt") else (kind, 0)
+        form = language.pattern(section, _WITH_MORE)
+        if form and (match := form.fullmatch(plain)):
+            rest = match[match.lastindex] if match.lastindex else plain
+            is_doubtful = section != "rule" and language.has(plain, "doubt")
+            return None if is_doubtful or language.has(rest, "passing") else (kind, 0)
     return None
 
 
@@ -136,6 +116,9 @@ def _cut_request(message: str, start: int, end: int) -> int:
     """Return where a statement ends: before the request behind it, and before what only closes it; `start` for a
     question.
     """
+    problem = join_sections("why", r"(?<!\w){}(?!\w)[^,，]{{0,40}}[?？]?$")
+    if message[end - 1] in "?？" and problem.search(message[start:end]):
+        return start
     request = join_sections("ask", r"(?:[,;，；]|\s[–—-]|:)\s*(?:(?:and|so|but|now|then|also|und|et|y|e)\s+)?{}(?!\w)")
     if match := request.search(message, start + 1, end):
         end = match.start()

@@ -15,6 +15,7 @@ from perdure.regex import lazy_re
 
 _FOLDER = Path(__file__).parent / "forms"
 _PIECE = lazy_re(r"(?P<any>…)|(?P<star>\*)|(?P<group>[(|)?])|(?P<space>\s+)|(?P<quote>')|(?P<char>.)")
+_WHOLE_WORD = r"(?<!\w){}(?!\w)"
 _UNSPACED = lazy_re("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 
@@ -59,6 +60,11 @@ class Language:
                 re.compile(template.format(f"(?:{union})"), re.IGNORECASE) if union else None
             )
         return self._patterns[section, template]
+
+    def has(self, text: str, section: str) -> bool:
+        """Return True if a text has one of the words of a section."""
+        pattern = self.pattern(section, "{}" if is_unspaced(text) else _WHOLE_WORD)
+        return bool(pattern and pattern.search(text))
 
 
 def compile_form(line: str) -> str:

@@ -1,8 +1,5 @@
 """Make memories of what people told an agent to keep: by explicit forms, each with its kind and its source.
 
-A plain sentence becomes a memory only where it changes what was kept before ("the port is 9000 now"): a belief that
-the same person corrected would mislead otherwise.
-
 Only text that a person typed counts, and only from captures of the owner's own sessions. The id of such
 a memory follows from its words and the time at which they were said, so a second look, another copy of
 the session or another home makes the same memory and no second one. The progress is kept in the ledger:
@@ -15,7 +12,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perdure.access.redact import mask
 from perdure.archive.archive import Archive
@@ -23,13 +20,12 @@ from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
 from perdure.identity import make_memory_id
-from perdure.memories import subject
-from perdure.memories.explicit import Statement, find_plain_sentences, find_statements
+from perdure.memories.explicit import Statement, find_statements
 from perdure.memories.mining_question import to_span
 from perdure.memories.scope import is_said_everywhere
 from perdure.memories.store import Memories, MemoryDraft
 from perdure.text import normalise
-from perdure.types import Memory, Run, Turn
+from perdure.types import Run, Turn
 
 # keeping statements -------------------------------------------------------------------------------------------
 
@@ -56,10 +52,9 @@ def keep_statements(memories: Memories, archive: Archive, *, limit_s: float | No
     ends_s = None if limit_s is None else time.monotonic() + limit_s
     ledger, mark = archive.ledger, build_mark(memories.user)
     last_change = ledger.get_last_change()
-    known = KnownMemories(memories)
     while entries := ledger.list_changes(int(ledger.get_meta(mark) or 0), limit=_BATCH_RUNS, user=memories.user):
         for entry in entries:
-            _keep_run_statements(known, archive, entry, result)
+            _keep_run_statements(memories, archive, entry, result)
             is_over = ends_s is not None and time.monotonic() > ends_s
             if is_over:
                 break
@@ -74,45 +69,13 @@ def keep_statements(memories: Memories, archive: Archive, *, limit_s: float | No
 def restate(memories: Memories, archive: Archive, run_ids: Iterable[str]) -> StatementsResult:
     """Keep what is stated in these runs again: a memory of it was forgotten together with something else."""
     result = StatementsResult()
-    known = KnownMemories(memories)
     for run_id in run_ids:
         with contextlib.suppress(NotFound):
-            _keep_run_statements(known, archive, archive.get_entry(run_id), result)
+            _keep_run_statements(memories, archive, archive.get_entry(run_id), result)
     return result
 
 
-class KnownMemories:
-    """What an owner keeps at the moment, found by its words."""
-
-    def __init__(self, memories: Memories) -> None:
-        self.memories = memories
-        self._by_word: dict[str, dict[str, Memory]] = {}
-        for memory in reversed(memories.list_memories()):
-            self.add(memory)
-
-    def add(self, memory: Memory) -> None:
-        """Add a memory that was kept since."""
-        for word in subject.read_subject(memory.text).telling:
-            self._by_word.setdefault(word, {})[memory.memory_id] = memory
-
-    def find_replaced(self, draft: MemoryDraft) -> Memory | None:
-        """Return a memory of the owner that a later draft of the same project and agent says anew; None if none is."""
-        words = subject.read_subject(draft.text).telling
-        candidates = {key: memory for word in words for key, memory in self._by_word.get(word, {}).items()}
-        return next((memory for memory in candidates.values() if _is_replaced(memory, draft)), None)
-
-
-def _is_replaced(memory: Memory, draft: MemoryDraft) -> bool:
-    return (
-        (memory.trust, memory.agent, memory.project) == ("owner", draft.agent, draft.project)
-        and not memory.pinned
-        and memory.kind != "event"
-        and (draft.stated_at is None or memory.stated_at < draft.stated_at)
-        and subject.replaces(draft.text, memory.text)
-    )
-
-
-def _keep_run_statements(known: KnownMemories, archive: Archive, entry: LedgerEntry, result: StatementsResult) -> None:
+def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntry, result: StatementsResult) -> None:
     try:
         run, parsed = archive.read_turns(entry)
     except DamagedRun:  # `verify` reports it
@@ -121,16 +84,9 @@ def _keep_run_statements(known: KnownMemories, archive: Archive, entry: LedgerEn
         if turn.author != "person" or turn.is_summary:
             continue
         result.n_turns += 1
-        user = known.memories.user
-        drafts = [_build_draft(user, run, turn, statement) for statement in _iter_statements(turn)]
-        for statement in _iter_plain_sentences(turn):
-            draft = _build_draft(user, run, turn, statement)
-            if replaced := known.find_replaced(draft):
-                drafts.append(replace(draft, kind=replaced.kind, path=replaced.path))
+        drafts = [_build_draft(memories.user, run, turn, statement) for statement in _iter_statements(turn)]
         if drafts:
-            keep_results = known.memories.keep_all(drafts, by="rules")
-            for keep_result in keep_results:
-                known.add(keep_result.memory)
+            keep_results = memories.keep_all(drafts, by="rules")
             result.n_new += sum(keep_result.is_new for keep_result in keep_results)
             result.n_reinforced += sum(not keep_result.is_new for keep_result in keep_results)
 
@@ -140,13 +96,6 @@ def _iter_statements(turn: Turn) -> Iterator[Statement]:
     for part in turn.parts:
         if part.kind == "text" and not is_command(part.text):
             yield from find_statements(part.text)
-
-
-def _iter_plain_sentences(turn: Turn) -> Iterator[Statement]:
-    """Yield what the typed text of a person's turn says without asking to keep it."""
-    for part in turn.parts:
-        if part.kind == "text" and not is_command(part.text):
-            yield from find_plain_sentences(part.text)
 
 
 def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> MemoryDraft:

@@ -44,7 +44,6 @@ class Subject:
     words: tuple[str, ...]  # its telling words, in their order
     generic: frozenset[str]  # of these, those that say little: use, run, prefer
     values: frozenset[str]  # of these, numbers and days
-    names: frozenset[str]  # of these, written like a name; none in German, where all nouns are
     old: tuple[MarkedWords, ...]  # values that it says no longer hold
     ended: tuple[MarkedWords, ...]  # what it says no longer holds at all
     frame: tuple[frozenset[str], tuple[str, ...], str] | None  # "my editor is Helix": what, value, preposition
@@ -64,23 +63,20 @@ def read_subject(text: str) -> Subject:
     """Read a statement."""
     text = _NOT_CONTRACTED.sub(" not", " ".join(text[:MAX_CHARS].split()))
     language = guess_language(text)
-    raw_words = _list_words(text)
-    change = language.pattern("change", r"(?<!\w){}(?!\w)" if not is_unspaced(text) else "{}")
     words = _list_telling(text, language)
-    owner = "project" if _has(text, language, "we") else "user" if _has(text, language, "I") else ""
-    spellings = {stem(word): word for word in raw_words[1:]}
+    owner = "project" if language.has(text, "we") else "user" if language.has(text, "I") else ""
+    speakers = language.words("I") | language.words("we")
     return Subject(
         owner=owner,
         words=words,
         generic=frozenset(words) & frozenset(map(stem, language.lines("generic"))),
         values=frozenset(word for word in words if _NUMBER.match(word) or word in language.words("day")),
-        names=frozenset(word for word in words if language.name != "de" and not spellings.get(word, word).islower()),
         old=tuple(_find_marked(text, language, "old")),
         ended=tuple(_find_marked(text, language, "ended")),
         frame=_find_frame(text, language),
-        is_owned=bool(owner and raw_words and _begins_with(text, language)),
-        is_change=bool(change and change.search(text)),
-        is_also=_has(text, language, "also"),
+        is_owned=text.lower().startswith(tuple(f"{word} " if not is_unspaced(text) else word for word in speakers)),
+        is_change=language.has(text, "change"),
+        is_also=language.has(text, "also"),
         is_unspaced=is_unspaced(text),
     )
 
@@ -174,17 +170,6 @@ def stem(word: str) -> str:
     return word
 
 
-def _has(text: str, language: Language, section: str) -> bool:
-    pattern = language.pattern(section, "{}" if is_unspaced(text) else r"(?<!\w){}(?!\w)")
-    return bool(pattern and pattern.search(text))
-
-
-def _begins_with(text: str, language: Language) -> bool:
-    """Return True if a text begins with a word for its speaker."""
-    words = language.words("I") | language.words("we")
-    return text.startswith(tuple(words)) if is_unspaced(text) else text.lower().split()[0] in words
-
-
 def _find_marked(text: str, language: Language, section: str) -> Iterator[MarkedWords]:
     """Yield the telling words that a section's forms mark, each up to the end of its clause."""
     pattern = language.pattern(section, "{}" if is_unspaced(text) else r"(?<!\w){}")
@@ -254,8 +239,7 @@ def _is_same_frame(new: Subject, old: Subject) -> bool:
     new_value, old_value = frozenset(new.frame[1]), frozenset(old.frame[1])
     if new_value == old_value or bool(new_value & new.values) != bool(old_value & old.values):
         return False
-    is_named = bool(new_value & new.values) or bool(new_value & new.names and old_value & old.names)
-    return is_named or (new.is_owned and old.is_owned) or new.is_change
+    return bool(new_value & new.values) or (new.is_owned and old.is_owned) or new.is_change
 
 
 def _is_same_but_value(new: Subject, old: Subject) -> bool:

@@ -7,9 +7,8 @@ counts that opens the message or stands alone, up to the first sign of pasted te
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from functools import cache
+from functools import partial
 
 from perdure.memories.language import join_sections
 from perdure.regex import lazy_re
@@ -45,6 +44,13 @@ _INTRODUCTION = lazy_re(r"[:：]\s*$")  # at the end of a line: what follows is 
 _PASTED_LINE = lazy_re(  # with this line pasted text begins
     r"(?i)\s*(?:<[!/]?[a-z][^>\n]{0,200}>|\[/?[a-z_-]{2,30}\]|diff --git|index [0-9a-f]{7}|[+-]{3}\s|@@|\+|-[^\s-]"
     r"|#{1,6}\s|-{3,}|={3,}|\*{3,}|_{3,}|>|\||\"{3}|'{3}|`{3}|~{3}|@[\w./-]+\s*$)"
+)
+# words of a language that begin a letter, its head, a part to play, and somebody's words inside a line
+_LETTER = partial(join_sections, "letter", r"\s*{}(?:\s[^,\n]{{1,40}})?[,!，]\s*$")
+_HEAD = partial(join_sections, "head", r"\s*{}\s*[:：]\s")
+_PLAY = partial(join_sections, "play", r"\W*(?:(?:please|ok(?:ay)?|now|so),?\s+)?{}(?!\w)")
+_REPORT = partial(
+    join_sections, "report", r"(?:(?<!\w){}(?!\w)[^\n:：]{{0,40}}|@[\w./-]+[^\n:：]{{0,20}})[:：]\s?|\"{{3}}|'{{3}}|```"
 )
 
 
@@ -112,37 +118,20 @@ def _iter_own_lines(text: str) -> Iterator[tuple[int, int]]:
         if not head.strip():
             is_after_blank = True
             continue
-        if _PASTED_LINE.match(head) or _compile_letter().match(head) or (is_first and _compile_play().match(head)):
+        if (
+            _PASTED_LINE.match(head)
+            or _LETTER().match(head)
+            or _HEAD().match(head)
+            or (is_first and _PLAY().match(head))
+        ):
             return
         is_before_blank = position >= len(text) or not text[position : _find_line_end(text, position)].strip()
-        report = _compile_report().search(text, start, min(end, start + _MAX_HEAD_CHARS))
+        report = _REPORT().search(text, start, min(end, start + _MAX_HEAD_CHARS))
         if is_first or (is_after_blank and is_before_blank):
             yield start, report.start() if report else end
         if report or _INTRODUCTION.search(text[max(start, end - 20) : end]):
             return
         is_first = is_after_blank = False
-
-
-@cache
-def _compile_letter() -> re.Pattern[str]:
-    """Return the expression of a line that begins a letter, or is in its head."""
-    greeting = join_sections("letter", r"{}(?:\s[^,\n]{{1,40}})?[,!，]\s*$").pattern
-    head = join_sections("head", r"{}\s*[:：]\s").pattern
-    return re.compile(rf"\s*(?:{greeting}|{head})", re.IGNORECASE)
-
-
-@cache
-def _compile_play() -> re.Pattern[str]:
-    """Return the expression of a message that gives somebody a part to play, or a text to work on."""
-    return join_sections("play", r"\W*(?:(?:please|ok(?:ay)?|now|so),?\s+)?{}(?!\w)")
-
-
-@cache
-def _compile_report() -> re.Pattern[str]:
-    """Return the expression that brings in somebody's words inside a line: a verb and a colon, a file, quotes."""
-    return join_sections(
-        "report", r"(?:(?<!\w){}(?!\w)[^\n:：]{{0,40}}|@[\w./-]+[^\n:：]{{0,20}})[:：]\s?|\"{{3}}|'{{3}}|```"
-    )
 
 
 def _is_end(text: str, start: int, dot: int, end: int) -> bool:

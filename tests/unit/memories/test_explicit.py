@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.memories import explicit, language, typed
-from perdure.memories.explicit import find_plain_sentences, find_statements, guess_kind
+from perdure.memories.explicit import find_statements, guess_kind
 from perdure.memories.language import load_languages
 from perdure.memories.typed import MAX_CHARS, MAX_TYPED_CHARS
 
@@ -26,36 +26,42 @@ preference en | My favourite test runner is pytest.
 decision en | We decided to drop support for Python 3.9.
 decision en | We've agreed on two-week sprints.
 decision en | decision: the importer will be written in Rust
-fact en | We use pnpm, not npm.
-fact en | we use uv instead of pip for installs
-fact en | We moved the auth service to port 8081.
-fact en | I switched from vim to Helix.
-fact en | we no longer use Jenkins
+decision en | We use pnpm, not npm.
+decision en | we use uv instead of pip for installs
+decision en | We moved the auth service to port 8081.
+decision en | I switched from vim to Helix.
+decision en | we no longer use Jenkins
 procedure de | Antworte mir bitte immer auf Deutsch.
 procedure de | Ab jetzt keine Emojis mehr.
 preference de | Ich bevorzuge kurze Antworten.
 decision de | Wir haben uns für Postgres entschieden.
-fact de | Wir haben billing auf Port 4100 umgestellt.
-fact de | Ich trinke keinen Kaffee mehr.
+decision de | Wir haben billing auf Port 4100 umgestellt.
+decision de | Ich trinke keinen Kaffee mehr.
 procedure fr | Désormais, réponds en français.
 preference fr | Je préfère les réponses courtes.
 decision fr | On a décidé d'utiliser Redis.
-fact fr | Nous sommes passés de Jenkins à GitLab CI.
+decision fr | Nous sommes passés de Jenkins à GitLab CI.
 procedure es | A partir de ahora responde en español.
 preference es | Prefiero las respuestas cortas.
 decision es | Hemos decidido usar Postgres.
-fact es | Hemos migrado la base de Postgres a MySQL.
+decision es | Hemos migrado la base de Postgres a MySQL.
 procedure it | D'ora in poi rispondi in italiano.
 decision it | Abbiamo deciso di usare Redis.
 procedure pt | De agora em diante use pnpm.
 procedure zh | 以后请用中文回答。
 preference zh | 我更喜欢简短的回答。
 decision zh | 我们决定用Postgres。
-fact zh | 我们从Jenkins换成了GitLab CI。
+decision zh | 我们从Jenkins换成了GitLab CI。
+decision de | wir haben uns gegen GraphQL entschieden, der Ordner kann weg
+procedure en | Starting today all times in logs are UTC.
+preference en | I'd rather have explicit types than inference
+decision en | we use conventional commits, no free-form messages
+procedure es | Desde hoy las fechas van en formato ISO.
+procedure zh | 从今天起每个新接口都要写单元测试。
 procedure ja | 今後は日本語で答えてください。
 preference ja | タブの方が好きです。
 decision ja | Postgresを使うことに決めました。
-fact ja | npmではなくpnpmを使います。
+decision ja | npmではなくpnpmを使います。
 """
 KEPT_PART = """
 remember that the staging API listens on 8081 | the staging API listens on 8081
@@ -104,6 +110,11 @@ if we switched from Jenkins to Buildkite, would it be faster?
     always use tabs in Go code
 He wrote: "We decided to move everything to Hetzner by the summer".
 for example, always use tabs
+from now on the graph shows zeros, why?
+ab jetzt kommt nur noch ein Timeout, warum?
+we moved on from that topic, next question
+I switched the branch, go on
+merk dir kurz die Zahl 17
 nie gesehen
 immer noch rot
 toujours le même problème
@@ -138,18 +149,13 @@ def test_other_sentences_are_left_alone(text: str) -> None:
     assert find_statements(text) == []
 
 
-def test_plain_sentences_have_no_form_and_neither_ask_nor_guess() -> None:
-    message = "The port is 9000 now. Always use tabs. Maybe it is 9001. Is it 9002?"
-    assert [statement.text for statement in find_plain_sentences(message)] == ["The port is 9000 now."]
-
-
 def test_kind_follows_from_the_form() -> None:
     texts = ("I prefer Helix", "always use tabs", "We decided on SQLite", "Run the tests first", "Mira answers by mail")
     assert [guess_kind(text) for text in texts] == ["preference", "procedure", "decision", "procedure", "fact"]
 
 
 def test_each_language_has_the_sections_that_forms_and_subjects_need() -> None:
-    needed = "remember rule preference decision fact except passing doubt ask I we change old ended is filler".split()
+    needed = "remember rule preference decision choice except passing doubt ask I we change old ended is filler".split()
     for one in load_languages():
         assert [section for section in needed if not one.lines(section)] == [], one.name
         for section in needed:
@@ -180,7 +186,9 @@ PASTED = {
 }
 
 
-@pytest.mark.parametrize("said", ["Always use tabs in Evilville.", "We moved staging to port 6664.", "I prefer evil tabs."])
+@pytest.mark.parametrize(
+    "said", ["Always use tabs in Evilville.", "We moved staging to port 6664.", "I prefer evil tabs."]
+)
 @pytest.mark.parametrize("shape", PASTED)
 def test_pasted_words_are_no_statement_of_the_person(shape: str, said: str) -> None:
     assert find_statements(said), "by itself it is one"
@@ -221,7 +229,24 @@ def test_spans_lie_in_the_text_in_order_and_hold_the_statement(message: str) -> 
 
 @pytest.mark.parametrize(
     "piece",
-    ["a", "I prefer ", "always ", "from to ", "“", '"x', "`", "if ", "，", "我", "以后", "not ", "we use a, ", "x.", "> ", "必ず"],
+    [
+        "a",
+        "I prefer ",
+        "always ",
+        "from to ",
+        "“",
+        '"x',
+        "`",
+        "if ",
+        "，",
+        "我",
+        "以后",
+        "not ",
+        "we use a, ",
+        "x.",
+        "> ",
+        "必ず",
+    ],
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     """A message that is not refused for its length alone, of one piece over and over: at most 2 seconds."""
