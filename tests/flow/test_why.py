@@ -57,7 +57,7 @@ def test_why_names_each_recall_its_reasons_and_its_cost(tmp_path: Path) -> None:
         shown = told_to_people(place)
         assert f'message: "{event.prompt}"' in shown and "score" not in shown and "keyword" not in shown
         assert "because it contains your words: port, staging, server, listen" in shown
-        assert "1. you said  2026-01-15 09:00 (" in shown and " ago)" in shown
+        assert "1. you  2026-01-15 09:00 (" in shown and " ago)" in shown
         assert "score" in told_to_people(place, "--explain")
         assert told(place, "--session", "other", status=4)
         marked = told(place, "--wrong", "1")["result"]

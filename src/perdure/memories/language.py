@@ -134,5 +134,5 @@ def guess_language(text: str) -> Language:
     if is_unspaced(text):
         name = "ja" if re.search("[\u3040-\u30ff]", text) else "zh"
         return next(language for language in languages if language.name == name)
-    words = re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.lower())
+    words = re.findall(r"[^\W\d_]{2,}(?:['’][^\W\d_]+)?", text.lower())
     return max(languages, key=lambda language: sum(word in language.small_words for word in words))

@@ -25,6 +25,7 @@ MIN_SHARE = 0.5  # of the older statement's telling words that a newer one share
 _MAX_SLUG_WORDS, _MAX_SLUG_CHARS = 6, 60
 _WORD = lazy_re(r"[\w$€£%]+(?:[./:@+#_-]+\w+)*[+#%]*")
 _NOT_CONTRACTED = lazy_re(r"(?i)(?<=[a-z])n['’]t\b")
+_CONTRACTED = lazy_re(r"(?i)(?<=[a-z])['’](?:s|d|m|re|ve|ll)\b")
 _CLAUSE_END = lazy_re(r"[,;.!?，。；！？](?:\s|$)|[，。；！？]|\s[–—-]\s|\s(?:and|und|et|y|but|aber)\s")
 _NUMBER = lazy_re(r"\D*(\d)")
 
@@ -61,7 +62,7 @@ class Subject:
 @lru_cache(maxsize=4096)
 def read_subject(text: str) -> Subject:
     """Read a statement."""
-    text = _NOT_CONTRACTED.sub(" not", " ".join(text[:MAX_CHARS].split()))
+    text = _CONTRACTED.sub("", _NOT_CONTRACTED.sub(" not", " ".join(text[:MAX_CHARS].split())))
     language = guess_language(text)
     words = _list_telling(text, language)
     owner = "project" if language.has(text, "we") else "user" if language.has(text, "I") else ""
@@ -124,7 +125,10 @@ def path_for(text: str, kind: str) -> str:
     if subject.frame and subject.is_owned and not subject.is_also:
         framed = [word for word in subject.words if word in subject.frame[0]]
         return f"{folder}/{_slugify(framed) or 'text'}"
-    words = [word for word in _list_words(text.lower()) if stem(word) in subject.words or word in _KEPT_IN_SLUGS]
+    is_droppable = _is_value_behind(subject) and subject.telling > subject.values and not subject.is_also
+    dropped = subject.values if is_droppable else frozenset()
+    named = frozenset(subject.words) - dropped
+    words = [word for word in _list_words(text.lower()) if stem(word) in named or word in _KEPT_IN_SLUGS]
     slug = _slugify(words[:_MAX_SLUG_WORDS])
     if len(words) > _MAX_SLUG_WORDS or subject.is_unspaced or not slug or len(slug) == _MAX_SLUG_CHARS:
         mark = hashlib.sha256(normalise(text).encode("utf-8", "replace")).hexdigest()[:6]
@@ -258,10 +262,10 @@ def _is_same_but_value(new: Subject, old: Subject) -> bool:
 
 
 def _is_value_behind(subject: Subject) -> bool:
-    """Return True if the numbers of a statement are values, and none names what it is about ("ticket 12 is open")."""
-    return subject.words[0] not in subject.values and not (
-        len(subject.words) > 2 and subject.words[1] in subject.values
-    )
+    """Return True if the numbers of a statement are values: they end it, and none names its subject ("ticket 12")."""
+    places = [n for n, word in enumerate(subject.words) if word in subject.values]
+    n_words = len(subject.words)
+    return bool(places) and places[0] > (1 if n_words > 2 else 0) and places[-1] >= n_words - 2
 
 
 def _has_same_ends(new: Subject, old: Subject) -> bool:
