@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import combinations
 from typing import Literal
 
 from perdure import text
@@ -40,6 +41,7 @@ COLD_HEAT = 0.1  # heat below which a memory is cold (row D09)
 QUIET_TIME = timedelta(days=30)  # without being said or used
 FAINT_DECAY = 0.05  # below this decay a memory is retired first (row D05); it decides nothing else
 _MAX_KEY_HOLDERS = 50  # a word shared by more memories finds no candidates
+_MAX_KEY_WORDS = 8  # telling words of a statement by which others are found
 _MAX_TEXT_CHARS = 600  # of a model's wording
 _FOUND_WAYS = ("stated", "mined", "consolidated")  # values of `how` for what was found in conversations
 
@@ -236,6 +238,12 @@ def _find_sharing(keys: Sequence[Collection[str]]) -> Iterator[list[int]]:
         yield sorted({m for key in item_keys if len(holders[key]) <= _MAX_KEY_HOLDERS for m in holders[key] if m > n})
 
 
+def _list_keys(text: str) -> set[str]:
+    """Return the keys that two statements about the same thing share: their telling words, and pairs of them."""
+    words = sorted(subject.read_subject(text).words[:_MAX_KEY_WORDS])
+    return {*words, *map(" ".join, combinations(words, 2))}
+
+
 def _is_duplicate(a: _MemoryFeatures, b: _MemoryFeatures) -> bool:
     """Return True for near-duplicates: one restates the other, or has its words in their order and few more."""
     if len(a.words & b.words) < DUPLICATE_SHARE * min(len(a.words), len(b.words)):
@@ -321,7 +329,7 @@ def _propose_chains(
     """
     for scope in _group_by_scope(features):
         taken_numbers: set[int] = set()
-        for n, later_numbers in enumerate(_find_sharing([feature.words for feature in scope])):
+        for n, later_numbers in enumerate(_find_sharing([_list_keys(feature.memory.text) for feature in scope])):
             m = next(
                 (m for m in later_numbers if m not in taken_numbers and _is_contradiction(scope[m], scope[n])), None
             )
