@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from perdure import text
 from perdure.errors import ModelLate
 from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
 from perdure.models.embedder import ModelTag, TextKind, Vectors, to_unit_length
-from perdure.recall.candidates import CandidateDetail, NameSighting, TurnFact
+from perdure.recall.candidates import MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
 from perdure.recall.fuse import Matrix, Scores, compute_rarity
 from perdure.recall.judge import extract_stems
 from perdure.recall.truth import Beliefs
@@ -178,6 +179,19 @@ class WrittenCandidates:
             ]
             for name, position in positions.items()
         }
+
+    def find_exchanges(self, ids: Sequence[str]) -> dict[str, Exchange]:
+        """Return the places of the agent's turns in the exchanges of the one thread."""
+        exchanges: dict[str, Exchange] = {}
+        names, opener_id, n_steps = list(self.turns), "", 0
+        for name, next_name in zip_longest(names, names[1:]):
+            if self.turns[name][0] == "user":
+                opener_id, n_steps = name, 0
+                continue
+            is_last = next_name is None or self.turns[next_name][0] == "user"
+            exchanges[name] = Exchange(opener_id, min(n_steps, MAX_STEPS), is_last)
+            n_steps += 1
+        return {name: exchanges[name] for name in ids if name in exchanges}
 
     def get_rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
         """Return how many turns hold each word, and its rarity."""

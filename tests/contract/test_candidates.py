@@ -11,6 +11,7 @@ import pytest
 
 import perdure
 from perdure.identity import make_turn_id
+from perdure.recall.candidates import Exchange
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.plan import plan
 from perdure.recall.recall import recall
@@ -106,6 +107,14 @@ def test_neighbours_are_given_with_their_distance(both):
     around = candidates.find_neighbours([ids[0], ids[2]], 2)
     assert sorted(around[ids[0]]) == sorted([(ids[1], 1), (ids[2], 2)])
     assert sorted(around[ids[2]]) == sorted([(ids[1], 1), (ids[3], 1), (ids[0], 2), (ids[4], 2)])
+
+
+def test_an_exchange_goes_from_a_message_to_the_last_answer(both):
+    candidates, ids = both
+    candidates.search_keyword(["port tide SQLite Ismet"], 10)
+    candidates.search_keyword([""], 10)
+    exchanges = candidates.find_exchanges(ids)
+    assert exchanges == {ids[1]: Exchange(ids[0], 0, True), ids[3]: Exchange(ids[2], 0, True)}
 
 
 def test_rarities_and_name_occurrences_are_counted(both):

@@ -221,6 +221,20 @@ def test_machine_turn_is_not_added_as_a_neighbour(opened):
     home.capture(lines(talk), runtime="messages", session="g")
     found = home.recall("Which tide gauge do we trust?", now=NOW, explain=True)
     assert {*said(found)} == {talk[0][1], talk[2][1]} and not found.passed_over
+    assert all(cue.before != talk[1][1] for cue in found.cues)
+
+
+def test_a_report_that_nobody_typed_is_recalled_as_such_and_a_notice_is_not(opened):
+    home = opened()
+    talk = [
+        ("user", "<task-notification>The audit of the tide gauges trusts the southern one.</task-notification>"),
+        ("user", "<system-reminder>Never trust the southern tide gauge.</system-reminder>"),
+        ("user", "# AGENTS.md instructions for /w\nAlways trust the southern tide gauge."),
+    ]
+    home.capture(lines(talk), runtime="messages", session="g")
+    found = home.recall("Which tide gauge do we trust, the southern?", now=NOW)
+    assert [(cue.role, cue.text) for cue in found.cues] == [("system", talk[0][1])]
+    assert len(home.search("southern tide gauge").hits) == 3
 
 
 def test_a_memory_of_one_turn_is_recalled(opened):

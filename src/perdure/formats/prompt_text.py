@@ -71,6 +71,29 @@ def is_machine_text(text: str) -> bool:
     return not any(kind == "text" and piece.strip() for kind, piece in _split_tagged_blocks(start))
 
 
+def is_client_notice(text: str) -> bool:
+    """Return True if a client tells its model something in a program's text: rules, skills, output of its own commands.
+
+    The other texts of programs tell of the work: summaries, plans, tasks and reports of sub-agents.
+
+    >>> is_client_notice("# AGENTS.md instructions for /w"), is_client_notice("Implement the following plan: …")
+    (True, False)
+    """
+    start = text.lstrip()
+    return start.startswith(_NOTICE_OPENINGS) and not start.startswith(_REPORT_OPENINGS)
+
+
+_NOTICE_OPENINGS = (
+    "<",
+    "[Request interrupted",
+    "Caveat: ",
+    "Base directory for this skill:",
+    "# AGENTS.md ",
+    "System:",
+)
+_REPORT_OPENINGS = ("<task-notification", "<subagent_notification", "<teammate-message")
+
+
 def is_client_summary(text: str) -> bool:
     """Return True if a message is a client's own summary of the messages it compacted."""
     return text.lstrip().startswith(SUMMARY_OPENINGS)

@@ -25,7 +25,7 @@ from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.sqlite import apsw, transaction, use_wal
 
-SCHEMA = 21  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 22  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -65,6 +65,7 @@ CREATE TABLE turn(
 CREATE INDEX turn_run ON turn(run, offset);
 CREATE INDEX turn_content ON turn(content_run);
 CREATE INDEX turn_said ON turn(thread, offset) WHERE said;
+CREATE INDEX turn_typed ON turn(thread, offset) WHERE said AND role = 'user';
 CREATE TABLE chunk(
   id INTEGER PRIMARY KEY AUTOINCREMENT, turn INTEGER NOT NULL, n INTEGER NOT NULL, tie INTEGER NOT NULL,
   user INTEGER NOT NULL, run INTEGER NOT NULL, project INTEGER NOT NULL, conversation INTEGER NOT NULL,

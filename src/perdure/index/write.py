@@ -16,6 +16,7 @@ import msgspec
 
 from perdure import formats
 from perdure.archive.archive import get_stored_sha256
+from perdure.formats.prompt_text import is_client_notice
 from perdure.identity import make_turn_id
 from perdure.index.embedded_texts import EmbeddedText, read_embedded_texts
 from perdure.index.encoding import hash_embedded_text, to_ms, to_scope_token
@@ -68,7 +69,8 @@ class RunRow:
         return sum(row.turn.role == role for row in self.turns)
 
 
-MACHINE_ROLE = "machine"  # role in filters of user turns that nobody typed: notices, environments
+# roles in filters of user turns that nobody typed: they tell of the work, or are a client's own
+MACHINE_ROLE, NOTICE_ROLE = "machine", "notice"
 _LINKS_PER_RUN = 1 << 20  # tree entries of one run are numbered from_offset * this + i
 _SCOPE_COLUMNS = ("user", "project", "conversation", "runtime", "machine", "agent")
 
@@ -275,10 +277,16 @@ def _insert_turn(
     for kind, value in row.facets:
         facet = index.add_facet(kind, value)
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
-    role = index.add_name("role", MACHINE_ROLE if turn.role == "user" and turn.author == "machine" else turn.role)
+    role = index.add_name("role", _find_filter_role(turn))
     for chunk in row.chunks:
         insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
     return len(row.chunks)
+
+
+def _find_filter_role(turn: Turn) -> str:
+    if turn.role != "user" or turn.author != "machine":
+        return turn.role
+    return NOTICE_ROLE if is_client_notice(turn.text("text")) else MACHINE_ROLE
 
 
 def insert_chunk(

@@ -17,6 +17,8 @@ from perdure.recall.fuse import Matrix, Neighbours, Scores
 from perdure.recall.truth import Beliefs
 from perdure.types import Memory, Role, Window
 
+MAX_STEPS = 10  # texts of an exchange that are counted
+
 
 class TurnFact(NamedTuple):
     """The speaker and the time of a turn."""
@@ -25,6 +27,15 @@ class TurnFact(NamedTuple):
     stated_at: datetime | None
     is_said: bool = True  # the matching part was said; False for a tool call
     speaker: str = ""  # the name in front if several people share a role ("Ada: …"); else empty
+    is_from_program: bool = False  # nobody typed it: a summary, the task of a sub-agent, a note of the client
+
+
+class Exchange(NamedTuple):
+    """The place of an agent's text in its exchange: a person's message, and all that the agent says for it."""
+
+    opener_id: str  # turn id of the person's message; empty without one
+    n_steps: int  # texts of the agent between that message and this one, MAX_STEPS at most
+    is_last: bool  # the agent says nothing more before the next message of a person
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,9 @@ class CandidateSource(Protocol):
 
     def find_neighbours(self, ids: Sequence[str], reach: int) -> Neighbours:
         """Return for each turn the turns at most `reach` away in the same thread."""
+
+    def find_exchanges(self, ids: Sequence[str]) -> Mapping[str, Exchange]:
+        """Return for each of these turns in which an agent speaks its place in the exchange."""
 
     def get_rarities(self, words: Sequence[str]) -> Mapping[str, tuple[int, float]]:
         """Return for each word how many chunks contain it and how rare it is; a word in 0 chunks is the rarest."""

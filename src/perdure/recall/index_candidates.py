@@ -21,7 +21,7 @@ from perdure.index import keyword, memory_replay, memory_rows, visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
-from perdure.recall.candidates import CandidateDetail, NameSighting, TurnFact
+from perdure.recall.candidates import MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
 from perdure.recall.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.recall.truth import Belief, Beliefs
 from perdure.types import Filters, Memory, Principal, Role, Window
@@ -138,11 +138,7 @@ class IndexCandidates:
         columns = ", ".join(_NEIGHBOUR_SQL[sign].format(distance - 1) for sign, distance in offsets)
         rows = self._query_in(f"SELECT id, {columns} FROM turn AS here WHERE id IN ({{}})", numbers)
         near_turns = {turn for row in rows for turn in row[1:] if turn is not None}
-        near_turns -= keyword.find_turns_in_sessions(self.index, self.filters, sorted(near_turns)) | self._find_later(
-            near_turns
-        )
-        near_turns -= self._find_others(sorted(near_turns), is_readable=False)
-        self._key_by_id(dict.fromkeys(sorted(near_turns), 0.0))
+        near_turns = self._remember_visible(near_turns)
         return {
             self._ids_by_number[row[0]]: [
                 (self._ids_by_number[turn], distance)
@@ -151,6 +147,26 @@ class IndexCandidates:
             ]
             for row in rows
         }
+
+    def find_exchanges(self, ids: Sequence[str]) -> dict[str, Exchange]:
+        """Return the places in the thread, as far as the person's messages may be seen."""
+        numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
+        rows = self._query_in(_EXCHANGE_SQL, [number for number in numbers if number > 0])
+        openers = self._remember_visible({opener for _, opener, _, _ in rows if opener is not None})
+        return {
+            self._ids_by_number[turn]: Exchange(
+                self._ids_by_number[opener] if opener in openers else "", n_steps, next_role in (None, "user")
+            )
+            for turn, opener, n_steps, next_role in rows
+        }
+
+    def _remember_visible(self, turns: set[int]) -> set[int]:
+        """Return those of these turns near a candidate that may be seen, and remember their ids."""
+        in_sessions = keyword.find_turns_in_sessions(self.index, self.filters, sorted(turns))
+        visible = turns - in_sessions - self._find_later(turns)
+        visible -= self._find_others(sorted(visible), is_readable=False)
+        self._key_by_id(dict.fromkeys(sorted(visible), 0.0))
+        return visible
 
     def _find_later(self, turns: set[int]) -> set[int]:
         """Return those of these turns that were said after `as_of`."""
@@ -213,7 +229,7 @@ class IndexCandidates:
     def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
         """Return the speaker and time of each of these turns."""
         numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
-        rows = self._query_in("SELECT id, role, stated_ms, said, speaker FROM turn WHERE id IN ({})", numbers)
+        rows = self._query_in("SELECT id, role, author, stated_ms, said, speaker FROM turn WHERE id IN ({})", numbers)
         memories_by_number = self._get_memories(numbers)
         turns_by_chunk = {self._matched_chunks[turn]: turn for turn in numbers if turn in self._matched_chunks}
         text_kind = self.index.find_name("kind", "text")
@@ -223,12 +239,13 @@ class IndexCandidates:
         others_turns = self._find_others(numbers, is_readable=True)
         return facts_by_id | {
             self._ids_by_number[turn]: TurnFact(
-                "system" if turn in others_turns else role,
+                "system" if turn in others_turns or author == "machine" else role,
                 from_ms(stated_ms),
-                bool(is_said) and turn not in call_turns,
+                (bool(is_said) or author == "machine") and turn not in call_turns,
                 speaker,
+                author == "machine",
             )
-            for turn, role, stated_ms, is_said, speaker in rows
+            for turn, role, author, stated_ms, is_said, speaker in rows
         }
 
     def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
@@ -246,7 +263,7 @@ class IndexCandidates:
                 hit.turn_id,
                 hit.run_id,
                 hit.conversation,
-                hit.role,
+                "system" if hit.author == "machine" else hit.role,
                 hit.stated_at,
                 hit.machine,
                 hit.runtime,
@@ -408,6 +425,13 @@ _CALLS_BEFORE = """SELECT text, (SELECT group_concat(value, ' ')
       AND author = 'person'), -1)
   JOIN chunk ON chunk.turn = near.id AND chunk.kind = ? JOIN chunk_text ON chunk_text.id = chunk.id
   WHERE here.id = ? AND here.author = 'agent' ORDER BY near.offset DESC LIMIT 200"""
+_EXCHANGE_SQL = f"""SELECT here.id, opener.id,
+    (SELECT count(*) FROM (SELECT 1 FROM turn WHERE thread = here.thread AND said AND offset < here.offset
+      AND offset > coalesce(opener.offset, -1) LIMIT {MAX_STEPS})),
+    (SELECT role FROM turn WHERE thread = here.thread AND said AND offset > here.offset ORDER BY offset LIMIT 1)
+  FROM turn AS here LEFT JOIN turn AS opener ON opener.id = (SELECT id FROM turn WHERE thread = here.thread
+    AND said AND role = 'user' AND offset < here.offset ORDER BY offset DESC LIMIT 1)
+  WHERE here.id IN ({{}}) AND here.author = 'agent'"""  # a person's message, and what the agent said for it
 _NEIGHBOUR_SQL = {
     sign: f"""(SELECT id FROM turn WHERE thread = here.thread AND offset {sign} here.offset AND said
       ORDER BY offset {order} LIMIT 1 OFFSET {{}})"""

@@ -19,8 +19,8 @@ from perdure.recall.judge import extract_query_words, extract_stems
 from perdure.regex import lazy_re
 from perdure.types import Cue, Plan, Recalled
 
-TEXT_SIZES = (1600, 1000, 800, 500, 400, 200)  # characters of a cue's text that are tried, longest first
-LONGEST_TEXTS = (1600, 1000, 1000, 500)  # characters of the first cue's text, the second's, …; the last is for the rest
+TEXT_SIZES = (1000, 800, 500, 400, 200)  # characters of a cue's text that are tried, longest first
+LONGEST_TEXTS = (1000, 800, 500, 400)  # characters of the first cue's text, the second's, …; the last is for the rest
 BEFORE_CHARS = 240
 SHORT_CHARS = 90  # a shorter text may need the turn before it
 SPEAKER_LABELS = {  # label of a memory, by the lowest trust in its lineage

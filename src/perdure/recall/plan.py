@@ -219,8 +219,8 @@ def _find_speakers(request: str) -> tuple[str, ...]:
 
 # where to look ------------------------------------------------------------------------------------------------
 
-RECALL_FILTERS = Filters(  # what people and agents said and did, and the memories made of it
-    roles=("user", "assistant", "memory"), kinds=("text", "call", "memory"), memories=True
+RECALL_FILTERS = Filters(  # what was said and done, in summaries and tasks of sub-agents too, and the memories
+    roles=("user", "assistant", "machine", "memory"), kinds=("text", "call", "memory"), memories=True
 )
 UNSCOPED = ""  # the project of turns and memories without a project
 _MIN_PROJECT_CHARS = 3  # shortest project name that is looked for in a message
@@ -237,7 +237,7 @@ def choose_filters(
     """Return the filters of a recall. project: the current one; None if there is none, and then nothing is
     left out.
 
-    projects: the paths of all known projects. Tool results, thoughts and text that no person typed are left
+    projects: the paths of all known projects. Tool results, thoughts and what a client tells a model are left
     to `search`: long and many, they would take every place.
 
     >>> choose_filters(

@@ -208,6 +208,9 @@ def compute_bonuses(plan: Plan, facts: Mapping[str, TurnFact], tuning: Tuning) -
         "speaker": dict.fromkeys(_find_by_speaker(plan, facts), tuning.speaker),
         "time": dict.fromkeys(_find_in_windows(plan, facts), tuning.in_time),
         "done": dict.fromkeys((turn_id for turn_id, fact in facts.items() if not fact.is_said), -tuning.unsaid),
+        "program": dict.fromkeys(
+            (turn_id for turn_id, fact in facts.items() if fact.is_said and fact.is_from_program), -tuning.programmed
+        ),
         "recent": _score_recency(facts, tuning.recent) if plan.intent == "latest" else {},
     }
     return {turn_id: leg for turn_id, leg in bonuses_by_leg.items() if leg and any(leg.values())}

@@ -1,19 +1,21 @@
-"""Refine the scores of the best candidates by what their texts hold. Pure, but for reading the candidates' texts.
+"""Refine the scores of the best candidates by what their texts hold and where they stand in their conversation. Pure,
+but for reading the candidates' texts and places.
 
 The legs score each turn by its own best chunk, and their sum cannot tell a turn that holds every word of the
-question from one that repeats a rare word. Five features of the text say more, each added as a share of the best
-score: the words of the question that the turn and its neighbours hold together, those that the turn holds itself,
-its cosine, whether it is long enough to say anything, and whether an agent only announces in it what it does next
+question from one that repeats a rare word. The text says more: the words of the question that the turn and its
+neighbours hold together, those that the turn holds itself, its cosine, whether it is long enough to say anything. So
+does the place: an agent's last words for a message of a person conclude what it did, its words before those are on the
+way, and a person's short question asks what is asked now. Each feature is added as a share of the best score
 (docs/evaluation/recall.md, refined scores).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from perdure.recall import judge
-from perdure.recall.candidates import CandidateSource
+from perdure.recall.candidates import MAX_STEPS, CandidateDetail, CandidateSource
 from perdure.recall.fuse import Neighbours, rank_ids
 from perdure.recall.rank import Ranking
 from perdure.recall.tuning import Tuning
@@ -22,32 +24,78 @@ from perdure.types import Plan
 N_REFINED = 40  # best candidates whose texts are read
 REACH = 2  # turns on each side that count as neighbours
 FULL_CHARS = 100  # a text of this length or longer counts as long enough
+QUESTION_CHARS = 120  # a longer text that ends in a question mark may also state something
+QUESTION_MARKS = ("?", "？")
 
 
 def refine(candidates: CandidateSource, plan: Plan, ranking: Ranking, tuning: Tuning) -> Ranking:
-    """Return the ranking with higher scores for the candidates whose texts fit the question; without vectors it
-    stays, because then the words have decided already.
+    """Return the ranking with higher scores for the candidates whose texts and places fit the question; without vectors
+    it stays, because then the words have decided already.
     """
     best_ids = rank_ids(ranking.scores)[:N_REFINED]
     words = judge.extract_query_words(plan.question)
     if not best_ids or not words or not ranking.cosine:
         return ranking
     details = candidates.get_details(best_ids)
-    texts = {turn_id: detail.text for turn_id, detail in details.items()}
     weights = judge.weigh_words(candidates.get_rarities(words))
-    held_words = judge.find_held_words(weights, texts)
+    held_words = judge.find_held_words(weights, {turn_id: detail.text for turn_id, detail in details.items()})
     covered = cover_with_neighbours(weights, held_words, candidates.find_neighbours(best_ids, REACH))
+    concluded = _score_places(candidates, details, weights, tuning)
     best_score = max(ranking.scores[best_ids[0]], 0.0)
     scores = dict(ranking.scores)
-    for turn_id, words_held in held_words.items():
+    for turn_id, detail in details.items():
         scores[turn_id] += best_score * (
             tuning.covered * covered[turn_id]
-            + tuning.held * len(words_held) / len(weights)
+            + tuning.held * len(held_words[turn_id]) / len(weights)
             + tuning.cosine * ranking.cosine.get(turn_id, 0.0)
-            + tuning.full * min(1.0, len(texts[turn_id]) / FULL_CHARS)
-            - tuning.announced * (details[turn_id].role == "assistant" and texts[turn_id].rstrip().endswith(":"))
+            + concluded.get(turn_id, 0.0)
+            + score_form(detail, tuning)
         )
     return replace(ranking, scores=scores)
+
+
+def score_form(detail: CandidateDetail, tuning: Tuning) -> float:
+    """Return what the form of a text adds to its score: its length, and whether it asks, announces or calls a tool."""
+    words = detail.text.strip()
+    is_question = detail.role == "user" and len(words) < QUESTION_CHARS and words.endswith(QUESTION_MARKS)
+    return (
+        tuning.full * min(1.0, len(detail.text) / FULL_CHARS)
+        - tuning.announced * (detail.role == "assistant" and words.endswith(":"))
+        - tuning.questioned * (is_question and detail.memory is None)
+        - tuning.called * detail.is_call
+    )
+
+
+def _score_places(
+    candidates: CandidateSource,
+    details: Mapping[str, CandidateDetail],
+    weights: Mapping[str, float],
+    tuning: Tuning,
+) -> dict[str, float]:
+    """Return what the place of an agent's text in its exchange adds to its score."""
+    spoken_ids = [
+        turn_id
+        for turn_id, detail in details.items()
+        if detail.role == "assistant" and detail.memory is None and not detail.is_call
+    ]
+    exchanges = candidates.find_exchanges(spoken_ids)
+    opener_ids = sorted({exchange.opener_id for exchange in exchanges.values()} - {""})
+    opener_texts = {turn_id: detail.text for turn_id, detail in candidates.get_details(opener_ids).items()}
+    opener_words = judge.find_held_words(weights, opener_texts)
+    scores: dict[str, float] = {}
+    for turn_id, exchange in exchanges.items():
+        if not exchange.is_last:
+            scores[turn_id] = -tuning.on_the_way
+        elif exchange.n_steps:
+            asked = share_weight(weights, opener_words.get(exchange.opener_id, ()))
+            scores[turn_id] = tuning.concluded * exchange.n_steps / MAX_STEPS + tuning.answered * asked
+    return scores
+
+
+def share_weight(weights: Mapping[str, float], words: Collection[str]) -> float:
+    """Return the share of the weight of all words that these words have."""
+    total = sum(weights.values())
+    return sum(weights[word] for word in words) / total if total else 0.0
 
 
 def cover_with_neighbours(
@@ -59,10 +107,9 @@ def cover_with_neighbours(
     >>> cover_with_neighbours({"port": 3.0, "staging": 1.0}, held, {"a": [("b", 1)], "c": [("b", 1)]})
     {'a': 1.0, 'b': 0.25, 'c': 0.25}
     """
-    total = sum(weights.values())
     shares: dict[str, float] = {}
     for turn_id, own_words in held_words.items():
         near_ids: Sequence[str] = [near_id for near_id, _ in neighbours.get(turn_id, ()) if near_id in held_words]
         all_words = own_words.union(*(held_words[near_id] for near_id in near_ids))
-        shares[turn_id] = sum(weights[word] for word in all_words) / total if total else 0.0
+        shares[turn_id] = share_weight(weights, all_words)
     return shares

@@ -18,6 +18,7 @@ class Tuning:
     speaker: float = 0.3  # added to turns of the speaker who is asked about
     in_time: float = 0.2  # added to turns inside a window that the message names
     unsaid: float = 0.2  # taken from turns that match by a tool call, not by what was said
+    programmed: float = 0.1  # taken from what nobody typed: summaries, plans, tasks and reports of sub-agents
     recent: float = 0.1  # added to the newest candidate, and less to older ones, when the latest is asked for
     feedback_words: float = 0.0  # weight of the words of the best hits inside the keyword leg
     feedback_vector: float = 0.0  # share of the best hits' mean vector that is added to the query's
@@ -27,6 +28,11 @@ class Tuning:
     cosine: float = 0.4  # added for the cosine
     full: float = 0.2  # added to a text that is long enough to say anything
     announced: float = 0.2  # taken from an agent's text that ends in a colon: it announces what the agent does next
+    on_the_way: float = 0.15  # taken from an agent's text that another one of the same exchange follows
+    concluded: float = 0.33  # added to the last text of an exchange, in full after MAX_STEPS texts of the agent
+    answered: float = 0.5  # added to it for the share of the message's words that the person's message holds
+    called: float = 0.18  # taken from a tool call, beside `unsaid`
+    questioned: float = 0.42  # taken from a short question of a person: it asks, too
     relevance: float = 0.9  # λ of maximal marginal relevance
     weakest: float = 0.5  # share of the best score that a cue without a rare name of the message needs, with vectors
     same: float = 0.97  # from this likeness on a candidate only repeats a chosen one

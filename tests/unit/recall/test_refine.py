@@ -15,7 +15,9 @@ from perdure.testing import WrittenCandidates
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 ASKED = np.array([[1.0, 0.0]], dtype=np.float32)
-OFF = replace(DEFAULT, covered=0.0, held=0.0, cosine=0.0, full=0.0, announced=0.0)
+NO_TEXT = {"covered": 0.0, "held": 0.0, "cosine": 0.0, "full": 0.0, "announced": 0.0}
+NO_PLACE = {"on_the_way": 0.0, "concluded": 0.0, "answered": 0.0, "called": 0.0, "questioned": 0.0}
+OFF = replace(DEFAULT, **NO_TEXT, **NO_PLACE)
 TURNS = {
     "t0": ("user", "What do we do about the staging server and its certificate?"),
     "t1": ("assistant", "Let me look at the staging server and its certificate:"),
@@ -51,6 +53,43 @@ def test_a_scrap_and_an_announcement_gain_less():
     assert _refine("certificate staging", full=0.2)["t3"] == pytest.approx(0.2 * 2 / 100)
     assert _refine("certificate staging", announced=0.2)["t1"] == pytest.approx(-0.2)
     assert _refine("certificate staging", announced=0.2)["t2"] == 0.0
+
+
+WORK = {
+    "m0": ("user", "Renew the certificate of the staging server, and say when it ends."),
+    "m1": ("assistant", "The certificate of the staging server ends in May."),
+    "m2": ("assistant", "It is signed by our own authority."),
+    "m3": ("assistant", "Renewed: it ends on 1 June."),
+    "m4": ("user", "And the one of the mail server?"),
+    "m5": ("assistant", "The certificate of the mail server ends in July."),
+}
+
+
+def _place(**numbers):
+    memory, asked, ranking = _rank("certificate staging", turns=WORK)
+    refined = refine(memory, asked, ranking, replace(OFF, **numbers))
+    best = max(ranking.scores.values())
+    return {turn_id: round((refined.scores[turn_id] - ranking.scores[turn_id]) / best, 6) for turn_id in WORK}
+
+
+def test_words_on_the_way_lose_and_the_conclusion_gains_by_its_steps():
+    """m3 follows two of ten texts: 0.2 of `concluded`. m5 is the only text of its exchange, which concludes nothing."""
+    gains = _place(on_the_way=0.1, concluded=0.5)
+    assert gains == {"m0": 0.0, "m1": -0.1, "m2": -0.1, "m3": 0.1, "m4": 0.0, "m5": 0.0}
+
+
+def test_a_conclusion_gains_by_the_words_of_the_message_it_answers():
+    """m0 holds both words of the question, m3 none: it still answers."""
+    gains = _place(answered=0.4)
+    assert gains["m3"] == 0.4 and gains["m5"] == gains["m1"] == 0.0
+
+
+def test_a_short_question_of_a_person_loses_and_a_statement_does_not():
+    gains = _place(questioned=0.3)
+    assert gains["m4"] == -0.3 and gains["m0"] == 0.0
+    long_question = "We renew it by hand on the first of each month, as Ismet wrote in the manual of the harbour. " * 2
+    memory, asked, ranking = _rank("certificate", turns={"q": ("user", f"{long_question}And the certificate?")})
+    assert refine(memory, asked, ranking, replace(OFF, questioned=0.3)).scores == ranking.scores
 
 
 def test_the_cosine_counts_again():

@@ -52,6 +52,7 @@ _NAMES = {
     ("kind", "call"): "tool call",
     ("kind", "result"): "tool result",
     ("role", "machine"): "a program",
+    ("role", "notice"): "a notice",
 }
 _SAID_KINDS = ("text",)  # what people and agents said
 _SAID_ROLES = ("user", "assistant")
