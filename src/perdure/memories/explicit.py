@@ -94,7 +94,7 @@ def _match_form(sentence: str, language: Language) -> tuple[MemoryKind, int] | N
     remember = language.pattern("remember")
     if remember and (match := remember.fullmatch(plain)):
         offset = match.start(match.lastindex or 0)
-        is_exception = exception and exception.fullmatch(plain[offset:])
+        is_exception = language.has(plain[offset:], "passing") or (exception and exception.fullmatch(plain[offset:]))
         return None if is_exception else (guess_kind(sentence[offset:]), offset)
     for section, kind in _KINDS:
         form = language.pattern(section, _WITH_MORE)
