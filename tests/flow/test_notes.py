@@ -193,7 +193,9 @@ def test_card_of_a_tool_is_in_the_next_prompt(opened):
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.booleans(), st.sampled_from((*SEED, "I prefer tea", "Always sign your commits"))), max_size=5))
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from((*SEED, "I prefer tea", "Always sign your commits"))), max_size=5)
+)
 def test_homes_that_merge_note_the_same_lines_once(tmp_path_factory, message, said_where):
     """In whichever order two homes merge and look, both say the same, each thing once, and nothing is lost."""
     import perdure

@@ -28,7 +28,7 @@ from perdure.floor.summary_input import (
     select_newest,
 )
 from perdure.memories.explicit import find_statements
-from perdure.memories.typed import sentences
+from perdure.memories.sentences import sentences
 from perdure.models.chat import Chat, ChatMessage
 from perdure.regex import lazy_re
 from perdure.text import one_line, printable, tokens

@@ -1,8 +1,7 @@
 """Find what a person tells an agent to keep: explicit forms at the start of a sentence, and nothing that is guessed.
 
-Pure. "Remember …", "from now on …", "always …", "we decided …", "we use X, not Y", "I prefer …" and their like in other
-languages: the forms are data (`forms/<language>.txt`), each kept only as far as it is right. A plain statement ("the
-build is red", "I changed my mind about the port") is none: its turn is found by recall, and it is no memory.
+Pure. "Remember …", "from now on …", "we decided …", "we use X, not Y" and their like in other languages: forms are data
+(`forms/<language>.txt`), each kept only as far as it is right. A plain statement ("the build is red") is no memory.
 docs/decisions/032-memories-worth-believing.md
 """
 
@@ -10,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from perdure.memories.language import Language, is_unspaced, join_sections, load_languages
-from perdure.memories.typed import MAX_CHARS, own_sentences
+from perdure.memories.sentences import MAX_CHARS, own_sentences
 from perdure.types import MemoryKind
 
 MAX_STATEMENTS = 50  # of one message: one that holds more is a document
@@ -45,12 +45,8 @@ def find_statements(message: str) -> list[Statement]:
     >>> find_statements("The build is red now. I changed my mind about the port.")
     []
     """
-    statements: list[Statement] = []
-    for start, end in own_sentences(message):
-        statements += _read_sentence(message, start, end)
-        if len(statements) >= MAX_STATEMENTS:
-            break
-    return statements
+    spans = own_sentences(message)
+    return list(islice((statement for span in spans for statement in _read_sentence(message, *span)), MAX_STATEMENTS))
 
 
 def guess_kind(text: str) -> MemoryKind:

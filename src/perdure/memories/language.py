@@ -1,7 +1,6 @@
 """The words and forms of each language by which people tell an agent something, from files that anybody can edit.
 
-`forms/<language>.txt` holds sections of lines; the head of `forms/en.txt` explains how a form is written. Pure but for
-reading these files once.
+`forms/<language>.txt` holds sections of lines; `forms/en.txt` explains them. Pure but for reading these files once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ from pathlib import Path
 from perdure.regex import lazy_re
 
 _FOLDER = Path(__file__).parent / "forms"
-_PIECE = lazy_re(r"(?P<any>…)|(?P<star>\*)|(?P<group>[(|)?])|(?P<space>\s+)|(?P<quote>')|(?P<char>.)")
+_PIECE = lazy_re(r"\s+|.")
+_SIGNS = {"*": r"\w*", "(": "(?:", "|": "|", ")": ")", "?": "?", "'": "['’]"}  # of a form, as regular expressions
+_SMALL = ("filler", "I", "we", "change", "place")
 _WHOLE_WORD = r"(?<!\w){}(?!\w)"
 _UNSPACED = lazy_re("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
@@ -39,27 +40,18 @@ class Language:
     @cached_property
     def small_words(self) -> frozenset[str]:
         """The words by which a text of this language is recognised."""
-        return frozenset(
-            word
-            for section in ("filler", "I", "we", "change", "place")
-            for word in " ".join(self.lines(section)).split()
-        )
+        return frozenset(" ".join(line for section in _SMALL for line in self.lines(section)).split())
 
     def words(self, section: str) -> frozenset[str]:
         """Return the lines of a section as a set."""
         return frozenset(self.lines(section))
 
     def pattern(self, section: str, template: str = "{}") -> re.Pattern[str] | None:
-        """Return an expression for any line of a section, put into the template; None if the section is empty.
-
-        The only group that captures is the last `…` of a line.
-        """
-        if (section, template) not in self._patterns:
-            union = "|".join(compile_form(line) for line in self.lines(section))
-            self._patterns[section, template] = (
-                re.compile(template.format(f"(?:{union})"), re.IGNORECASE) if union else None
-            )
-        return self._patterns[section, template]
+        """Return an expression for any line of a section, with a group for its last `…`; None if there is no line."""
+        key = section, template
+        if key not in self._patterns:
+            self._patterns[key] = _compile_union(self.lines(section), template) if self.lines(section) else None
+        return self._patterns[key]
 
     def has(self, text: str, section: str) -> bool:
         """Return True if a text has one of the words of a section."""
@@ -73,32 +65,14 @@ def compile_form(line: str) -> str:
     >>> bool(re.fullmatch(compile_form("i prefer (tabs|*ing)? …"), "i prefer typing in capitals"))
     True
     """
-    parts = []
-    last_any = line.rfind("…")
-    for match in _PIECE.finditer(line):
-        if match["any"]:
-            parts.append(".+?" if match.start() != last_any else "(.+)" if match.end() == len(line) else "(.+?)")
-        elif match["group"]:
-            parts.append("(?:" if match[0] == "(" else match[0])
-        else:
-            parts.append(
-                r"\w*"
-                if match["star"]
-                else r"(?:\s+)"
-                if match["space"]
-                else "['’]"
-                if match["quote"]
-                else re.escape(match[0])
-            )
-    return "".join(parts)
+    signs = _SIGNS | {"…": ".+?"}
+    parts = [r"(?:\s+)" if piece.isspace() else signs.get(piece) or re.escape(piece) for piece in _PIECE.findall(line)]
+    before, mark, after = "".join(parts).rpartition(".+?")
+    return before + (f"(.+{'?' if after else ''})" if mark else "") + after
 
 
 def parse_forms(text: str) -> dict[str, list[str]]:
-    """Return the lines of each section of a file, without comments.
-
-    >>> parse_forms("# English\\n[lead]\\nbtw\\n\\n[I]\\nmy # mine\\n")
-    {'lead': ['btw'], 'I': ['my']}
-    """
+    """Return the lines of each section of a file, without comments."""
     sections: dict[str, list[str]] = {}
     name = ""
     for raw_line in text.splitlines():
@@ -120,8 +94,11 @@ def load_languages() -> tuple[Language, ...]:
 @cache
 def join_sections(section: str, template: str = "{}") -> re.Pattern[str]:
     """Return an expression for any line of a section in any language, put into the template."""
-    union = "|".join(compile_form(line) for language in load_languages() for line in language.lines(section))
-    return re.compile(template.format(f"(?:{union})"), re.IGNORECASE)
+    return _compile_union([line for language in load_languages() for line in language.lines(section)], template)
+
+
+def _compile_union(lines: Sequence[str], template: str) -> re.Pattern[str]:
+    return re.compile(template.format(f"(?:{'|'.join(map(compile_form, lines))})"), re.IGNORECASE)
 
 
 def guess_language(text: str) -> Language:

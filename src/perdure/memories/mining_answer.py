@@ -21,8 +21,8 @@ from perdure.memories import gate, mining_question, subject
 from perdure.memories.gate import GateReason
 from perdure.memories.mining_question import MiningMessage, find_lowest_trust
 from perdure.memories.scope import is_said_everywhere
+from perdure.memories.sentences import sentences
 from perdure.memories.store import MAX_TEXT_BYTES, MemoryDraft
-from perdure.memories.typed import sentences
 from perdure.regex import lazy_re
 from perdure.text import index_terms, normalise, one_line, printable, without_stopwords
 from perdure.types import Memory, MemoryKind, Trust

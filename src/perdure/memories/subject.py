@@ -1,9 +1,7 @@
 """Decide whether two short statements are about one thing, by their words: which path, the same again, or newer.
 
-Pure. A statement is read as its telling words, the value that it says no longer holds ("X, not Y", "from Y to X", "no
-longer …"), and a frame ("my editor is …"). A newer statement replaces an older one only where it names the old value,
-or has the same words but for one value. In doubt both stand: a wrong "no longer true" costs more than two memories, and
-recall puts the newer turn first. Scripts without spaces are compared by pairs of signs.
+Pure. A newer statement replaces an older one only where it names the old value ("X, not Y"), has the same frame ("my
+editor is …"), or the same words but for one value. In doubt both stand: a wrong end costs more than two memories.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from perdure.memories.language import Language, guess_language, is_unspaced
 from perdure.regex import lazy_re
@@ -29,12 +26,9 @@ _CONTRACTED = lazy_re(r"(?i)(?<=[a-z])['’](?:s|d|m|re|ve|ll)\b")
 _CLAUSE_END = lazy_re(r"[,;.!?，。；！？](?:\s|$)|[，。；！？]|\s[–—-]\s|\s(?:and|und|et|y|but|aber)\s")
 _NUMBER = lazy_re(r"\D*(\d)")
 
-
-class MarkedWords(NamedTuple):
-    """The telling words at a mark such as "instead of", and those before it."""
-
-    value: frozenset[str]
-    before: frozenset[str]
+MarkedWords = tuple[
+    frozenset[str], frozenset[str]
+]  # the telling words at a mark like "instead of", and those before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,8 @@ def says_same(a: str, b: str) -> bool:
     if not one.words or not two.words:
         return normalise(a) == normalise(b)
     return (
-        _is_rotation(one.words, two.words)
+        len(one.words) == len(two.words)
+        and any([*one.words[n:], *one.words[:n]] == [*two.words] for n in range(len(one.words)))
         and (one.old, one.ended) == (two.old, two.ended)
         and {one.owner, two.owner} != {"user", "project"}
     )
@@ -123,11 +118,9 @@ def path_for(text: str, kind: str) -> str:
     subject = read_subject(text)
     folder = subject.owner or kind
     if subject.frame and subject.is_owned and not subject.is_also:
-        framed = [word for word in subject.words if word in subject.frame[0]]
-        return f"{folder}/{_slugify(framed) or 'text'}"
+        return f"{folder}/{_slugify([word for word in subject.words if word in subject.frame[0]]) or 'text'}"
     is_droppable = _is_value_behind(subject) and subject.telling > subject.values and not subject.is_also
-    dropped = subject.values if is_droppable else frozenset()
-    named = frozenset(subject.words) - dropped
+    named = frozenset(subject.words) - (subject.values if is_droppable else frozenset())
     words = [word for word in _list_words(text.lower()) if stem(word) in named or word in _KEPT_IN_SLUGS]
     slug = _slugify(words[:_MAX_SLUG_WORDS])
     if len(words) > _MAX_SLUG_WORDS or subject.is_unspaced or not slug or len(slug) == _MAX_SLUG_CHARS:
@@ -137,9 +130,6 @@ def path_for(text: str, kind: str) -> str:
 
 
 _KEPT_IN_SLUGS = frozenset("not no never nicht kein keine pas no non não over".split())
-
-
-# what a statement says ------------------------------------------------------------------------------------------
 
 
 def _list_words(text: str) -> list[str]:
@@ -182,15 +172,13 @@ def _find_marked(text: str, language: Language, section: str) -> Iterator[Marked
         clause_end = _CLAUSE_END.search(marked)
         words = frozenset(_list_telling(marked[: clause_end.start()] if clause_end else marked, language))
         if 0 < len(words) <= MAX_VALUE_WORDS * (2 if is_unspaced(text) else 1):
-            yield MarkedWords(words, frozenset(_list_telling(text[: match.start()], language)))
+            yield words, frozenset(_list_telling(text[: match.start()], language))
 
 
 def _find_frame(text: str, language: Language) -> tuple[frozenset[str], tuple[str, ...], str] | None:
     """Return what a statement names before its "is", the value behind it, and the preposition between them."""
-    template = (
-        r"^(?P<what>.+?)(?<!\w){}(?!\w)(?P<value>.+)$" if not is_unspaced(text) else "^(?P<what>.+?){}(?P<value>.+)$"
-    )
-    copula = language.pattern("is", template)
+    bound = ("", "") if is_unspaced(text) else (r"(?<!\w)", r"(?!\w)")
+    copula = language.pattern("is", "^(?P<what>.+?){}{{}}{}(?P<value>.+)$".format(*bound))
     match = copula.match(text) if copula else None
     if match is None:
         return None
@@ -205,14 +193,6 @@ def _find_frame(text: str, language: Language) -> tuple[frozenset[str], tuple[st
 def _slugify(words: Sequence[str]) -> str:
     kept = ("".join(char for char in word.lower() if char.isalnum() or char in "-_.+#").strip("-.") for word in words)
     return "-".join(filter(None, kept))[:_MAX_SLUG_CHARS].strip("-.")
-
-
-def _is_rotation(a: Sequence[str], b: Sequence[str]) -> bool:
-    """Return True if two lists are equal but for where they begin: "before you push, run the tests"."""
-    return len(a) == len(b) and any([*a[n:], *a[:n]] == list(b) for n in range(len(a)))
-
-
-# newer and older ------------------------------------------------------------------------------------------------
 
 
 def _names_old_value(new: Subject, old: Subject) -> bool:
@@ -258,7 +238,7 @@ def _is_same_but_value(new: Subject, old: Subject) -> bool:
         return _is_value_behind(new) and _is_value_behind(old) and not is_wider and not is_other
     max_words = MAX_VALUE_WORDS * (2 if new.is_unspaced else 1)
     is_small = len(new_only) <= max_words and len(old_only) <= max_words and not (new_only | old_only) & new.values
-    return is_small and new.is_change and len(shared) >= 2 and not (new.ended or old.ended) and _has_same_ends(new, old)
+    return is_small and new.is_change and len(shared) >= 2 and not (new.ended or old.ended)
 
 
 def _is_value_behind(subject: Subject) -> bool:
@@ -266,15 +246,3 @@ def _is_value_behind(subject: Subject) -> bool:
     places = [n for n, word in enumerate(subject.words) if word in subject.values]
     n_words = len(subject.words)
     return bool(places) and places[0] > (1 if n_words > 2 else 0) and places[-1] >= n_words - 2
-
-
-def _has_same_ends(new: Subject, old: Subject) -> bool:
-    """Return True if two statements have the same words in the same order before and behind the one part that
-    differs.
-    """
-    a, b = ([word for word in subject.words if word not in subject.generic] for subject in (new, old))
-    start = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    a, b = a[start:], b[start:]
-    while a and b and a[-1] == b[-1]:
-        a.pop(), b.pop()
-    return bool(a and b) and len(a) <= MAX_VALUE_WORDS * 2 and not set(a) & set(b)

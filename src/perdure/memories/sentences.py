@@ -1,8 +1,7 @@
 """Find the sentences of a message that its writer typed: no code, quotation, log, and nothing that looks pasted.
 
-Pure. Spans are characters of the message. Every step looks at a bounded piece, so the whole is linear in its length. A
-pasted letter, diff, document or role play looks like the writer's own statements. So of `own_sentences` only a line
-counts that opens the message or stands alone, up to the first sign of pasted text.
+Pure and linear. Spans are characters of the message. A pasted letter, diff or role play looks like the writer's own
+statements, so `own_sentences` takes only lines that open the message or stand alone, up to the first pasted text.
 """
 
 from __future__ import annotations
@@ -177,12 +176,7 @@ def _iter_plain_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def iter_unfenced_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the span of every line that does not stand between fences of code.
-
-    >>> text = "a\\n```\\nb\\n```\\nc"
-    >>> [text[s:e] for s, e in iter_unfenced_lines(text)]
-    ['a', 'c']
-    """
+    """Yield the span of every line that does not stand between fences of code."""
     position, fence = 0, ""
     while position < len(text):
         end = _find_line_end(text, position)
