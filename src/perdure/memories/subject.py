@@ -244,5 +244,5 @@ def _is_same_but_value(new: Subject, old: Subject) -> bool:
 def _is_value_behind(subject: Subject) -> bool:
     """Return True if the numbers of a statement are values: they end it, and none names its subject ("ticket 12")."""
     places = [n for n, word in enumerate(subject.words) if word in subject.values]
-    n_words = len(subject.words)
-    return bool(places) and places[0] > (1 if n_words > 2 else 0) and places[-1] >= n_words - 2
+    is_bare = len(subject.words) > 2 or not (subject.frame or subject.is_change)  # "card 12", and no "deadline: Friday"
+    return bool(places) and places[0] >= is_bare + 1 and places[-1] >= len(subject.words) - 2
