@@ -169,6 +169,13 @@ class MiningConfig:
 
 
 @dataclass(frozen=True)
+class SearchConfig:
+    """How search and recall rank."""
+
+    vector_weight: float = 0.5  # of likeness in meaning, from 0 to 1; words have the rest
+
+
+@dataclass(frozen=True)
 class LimitsConfig:
     """From where on recall speaks, judged with the vectors of one model, or with words alone. 0: the built-in value."""
 
@@ -252,6 +259,7 @@ class Config:
     hooks: HooksConfig = field(default_factory=HooksConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     live: LiveConfig = field(default_factory=LiveConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
@@ -273,6 +281,8 @@ def load(home: Path) -> Config:
     config: Config = _build_settings(Config, _read_table(home / "config.toml"), prefix="")
     if config.live.repeat not in ("session", "turn"):
         raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
+    if config.search.vector_weight > 1:
+        raise ConfigFault(f"search.vector_weight = {config.search.vector_weight!r} (from 0 to 1)")
     return _add_identity(config)
 
 

@@ -10,17 +10,21 @@ import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from perdure.connections import Connections, pending_rows
 from perdure.errors import Busy, ConfigFault, IndexFault, UsageError
-from perdure.index import keyword, runs, store, visibility
-from perdure.memories import staleness
+from perdure.index import keyword, memory_rows, runs, store, visibility
+from perdure.index.store import IndexConnection
+from perdure.memories import own_writes
+from perdure.memories.remarks import Remarks
 from perdure.recall import plan as planning
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.rank import list_texts_to_embed
 from perdure.recall.recall import TextScan, hide_scores, recall
-from perdure.types import Filters, Hit, Live, Plan, Recalled, SearchResult
+from perdure.recall.tuning import DEFAULT
+from perdure.types import Filters, Hit, Live, Memory, Plan, Recalled, SearchResult
 from perdure.upkeep import Upkeep
 
 # Loaded where they are used: a recall by words needs no numpy (0.2 s), and only a home without an index is scanned.
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 HELPER = "helper"  # the role, and the name in `degraded` of a recall that had to do without its model
 HELPER_S = 1.0  # a helper model may plan a recall for so long, unless told otherwise
+_N_ALIKE = 12  # own memories that are compared with a note of the team
 SEARCH_MODES = ("hybrid", "keyword", "semantic")
 RECALL_MODES = ("hybrid", "keyword")
 
@@ -84,7 +89,8 @@ def _search_index(
     if pending is not None and rows is not None and rows.any():
         from perdure.index import hybrid
 
-        query_vectors, by_words = hybrid.QueryVector(pending.space, rows), mode != "semantic"
+        weight = connections.config.search.vector_weight
+        query_vectors, by_words = hybrid.QueryVector(pending.space, rows, weight), mode != "semantic"
         result = hybrid.search_hybrid(
             index, connections.principal, query, query_vectors, filters=filters, limit=limit, use_words=by_words
         )
@@ -137,6 +143,8 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
             live_sessions=_list_live(request.session) if request.session else (),
         )
         filters = replace(filters, until_at=request.as_of)
+        written_ids = own_writes.list_written_here(index, principal, request.session) if request.session else set()
+        remarks = Remarks(connections.project_of(request.cwd), scan_text, partial(_list_alike, connections, index))
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
             space = pending.space if pending else None
             recalled = recall(
@@ -144,11 +152,12 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
                 plan,
                 vectors=lambda: pending_rows(pending),
                 model=pending.tag.name if pending else "",
-                session_turn_ids=request.already,
+                session_turn_ids={*request.already, *written_ids},
                 explain=request.explain,
                 scan_text=scan_text,
-                describe_changes=None if connections.is_used_remotely else staleness.describe_changes,
+                describe_changes=None if connections.is_used_remotely else remarks.describe,
                 limits=connections.config.live.limits,
+                tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)
@@ -162,6 +171,12 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
     shortfalls = {"vector": has_vector_failed, "behind": n_behind > 0, HELPER: has_helper_failed}
     degraded = tuple(name for name, is_degraded in shortfalls.items() if is_degraded)
     return replace(recalled, degraded=degraded, n_behind=n_behind)
+
+
+def _list_alike(connections: Connections, index: IndexConnection, words: str) -> list[Memory]:
+    """Return the agent's own current memories that share words with a text."""
+    memories = memory_rows.find_by_words(index, connections.principal, words, limit=_N_ALIKE)
+    return [memory for memory in memories if memory.agent == connections.config.agent]
 
 
 def _list_live(session: Live) -> list[Live]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from perdure.types import Columns, Facets, Filters, Hit, Node, ParsedLines, Prin
 # Loaded where they are used: only the page, the terminal and MCP ask for them.
 if TYPE_CHECKING:
     from perdure.formats.fixes import Fix
+    from perdure.index.images import CapturedImage
     from perdure.index.session_turns import PromptExchange, PromptTurn, QuotedTurn
     from perdure.index.statistics import Growth, MachineCaptures
     from perdure.index.threads import SessionThread
@@ -230,6 +231,12 @@ class Runs:
     def messages_by_month(self) -> dict[str, int]:
         """Return how many messages of people there are of each month (yyyy-mm, in UTC)."""
         return runs.count_messages_by_month(self._connections.index(), self._connections.principal)
+
+    def iter_images(self, words: Sequence[str] = ()) -> Iterator[CapturedImage]:
+        """Yield the principal's own turns with images, newest first; with words, those with all of them around it."""
+        from perdure.index import images
+
+        yield from images.iter_images(self._connections.index(), self._connections.user, words)
 
     def growth(self) -> Growth:
         """Return how much of the principal's own there is by month and by week."""

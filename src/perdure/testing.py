@@ -17,7 +17,7 @@ from perdure import text
 from perdure.errors import ModelLate
 from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
 from perdure.models.embedder import ModelTag, TextKind, Vectors, to_unit_length
-from perdure.recall.candidates import MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
+from perdure.recall.candidates import MAX_CLOSING, MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
 from perdure.recall.fuse import Matrix, Scores, compute_rarity
 from perdure.recall.judge import extract_stems
 from perdure.recall.truth import Beliefs
@@ -192,6 +192,13 @@ class WrittenCandidates:
             exchanges[name] = Exchange(opener_id, min(n_steps, MAX_STEPS), is_last)
             n_steps += 1
         return {name: exchanges[name] for name in ids if name in exchanges}
+
+    def find_closings(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the last turn of the agent for those of these turns that are near the end."""
+        names = list(self.turns)
+        spoken = [name for name in names if self.turns[name][0] == "assistant"]
+        near = [name for name in ids if name in names and len(names) - names.index(name) - 1 <= MAX_CLOSING]
+        return dict.fromkeys(near, spoken[-1]) if spoken else {}
 
     def get_rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
         """Return how many turns hold each word, and its rarity."""

@@ -117,6 +117,13 @@ def test_an_exchange_goes_from_a_message_to_the_last_answer(both):
     assert exchanges == {ids[1]: Exchange(ids[0], 0, True), ids[3]: Exchange(ids[2], 0, True)}
 
 
+def test_a_talk_is_closed_by_the_last_text_of_the_agent(both):
+    candidates, ids = both
+    candidates.search_keyword(["port tide SQLite Ismet"], 10)
+    candidates.search_keyword([""], 10)
+    assert candidates.find_closings(ids) == dict.fromkeys(ids, ids[3])
+
+
 def test_rarities_and_name_occurrences_are_counted(both):
     candidates, ids = both
     rarities = candidates.get_rarities(["ismet", "port", "zeppelin"])

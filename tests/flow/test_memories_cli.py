@@ -123,6 +123,8 @@ def test_drafts_of_an_agent_wait_for_review(editor: Place) -> None:
     assert first["outcome"] == "held" and "Held for review" in editor.ok("remember", "Ada tests", "--by-agent")
     listed = editor.ok("memories", "review")
     assert "12 tonnes" in listed and "waits for review" in listed and "3 memories waiting for review" in listed
+    assert editor.answer("status")["memories"]["n_in_review"] == 3
+    assert "3 drafted memories: `perdure memories review`" in editor.ok("status")
     assert "12 tonnes" not in editor.ok("memories", "list")
     assert editor.answer("memories", "search", "crane")["memories"] == []
     first_id, second_id = (kept["memory"]["memory_id"] for kept in (first, second))
@@ -371,10 +373,26 @@ def test_stats_sum_to_their_totals_and_name_the_time_zone(editor: Place) -> None
     assert "month (UTC)" in editor.ok("memories", "stats")
 
 
+def test_stats_show_what_became_of_each_month(editor: Place) -> None:
+    before = editor.answer("memories", "stats")["total"]
+    touched = editor.answer("memories", "search", "editor", "--touch")["touched"]
+    editor.ok("memories", "retire", editor.answer("memories", "list")["memories"][0]["memory_id"])
+    total = editor.answer("memories", "stats")["total"]
+    assert touched and (before["used"], total["used"], total["told"]) == (0, touched, 0)
+    assert total["uses_each"] == round(touched / total["memories"], 2)
+    assert total["retired"] - before["retired"] == 1
+    assert all(len(line) <= 80 for line in editor.ok("memories", "stats").splitlines()[:5])
+
+
 def test_status_counts_memories(editor: Place) -> None:
     found = editor.answer("status")["memories"]
     assert (found["n_current"], found["n_superseded"], found["n_retired"], found["n_pinned"]) == (2, 1, 0, 1)
+    assert (found["n_in_review"], found["n_proposals"]) == (0, 0)
     assert "2 current, 1 superseded, 1 pinned; last kept" in editor.ok("status")
+    assert "clean-up" not in editor.ok("status")
+    for words in ("The harbour office opens at nine.", "The harbour office opens at nine sharp."):
+        editor.ok("remember", words, "--path", f"office/{len(words)}")
+    assert "1 clean-up proposal: `perdure consolidate`" in editor.ok("status")
 
 
 # changing -----------------------------------------------------------------------------------------------------

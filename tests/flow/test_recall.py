@@ -121,6 +121,41 @@ def test_recall_uses_vectors_and_names_their_failure(opened):
     assert broken.degraded == ("vector",) and broken.cues[0].text == TALK[2][1]
 
 
+def test_a_task_is_told_how_the_talk_about_it_ended(opened):
+    """The talk opens with the symptom; the decision that closes it shares no word with the task."""
+    home = opened()
+    talk = [
+        ("user", "The export of the tide table drops the last row of each month."),
+        ("assistant", "Is it the loop or the query that drops it?"),
+        *[(role, f"Point {n} of the review is settled.") for n in range(4) for role in ("user", "assistant")],
+        ("user", "Half-open intervals, then?"),
+        ("assistant", "Agreed: half-open everywhere, and callers say so by name."),
+    ]
+    home.capture(lines(talk), runtime="messages", session="x")
+    task = "Please fix the export of the tide table. It drops the last row of each month."
+    assert said(home.recall(task, now=NOW))[-1] == talk[-1][1]
+    assert talk[-1][1] not in said(home.recall("Which row does the export of the tide table drop?", now=NOW))
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.7, 1.0])
+def test_the_weight_of_meaning_is_a_setting_of_search_and_recall(opened, tmp_path, weight):
+    """Row X11: with 0.7, 0.7 x vector + 0.3 x BM25, each leg in [0, 1] over the candidates, to 1e-9."""
+    home = opened(embedder=FakeEmbedder(name=next(iter(THRESHOLDS))))
+    with (home.path / "config.toml").open("a") as settings:
+        settings.write(f"[search]\nvector_weight = {weight}\n")
+    home = opened(embedder=FakeEmbedder(name=next(iter(THRESHOLDS))))
+    home.capture(lines(TALK), runtime="messages", session="tides")
+    home.upkeep.embed()
+    hits = home.search("Which port does the server listen on?", limit=50).hits
+    words = [hit.keyword_score or 0.0 for hit in hits]
+    meaning = [hit.vector_score for hit in hits]
+    for hit, word_score, vector_score in zip(hits, words, meaning, strict=True):
+        keyword_share = (word_score - min(words)) / (max(words) - min(words))
+        vector_share = (vector_score - min(meaning)) / (max(meaning) - min(meaning))
+        assert hit.score == pytest.approx(weight * vector_share + (1 - weight) * keyword_share, abs=1e-9)
+    assert home.recall("Which port does the server listen on?", now=NOW).cues
+
+
 def test_recall_without_an_index_is_empty(home):
     for path in [home.path / "index.db", *home.path.glob("index-*.db*")]:
         path.unlink()

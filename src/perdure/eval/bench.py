@@ -46,7 +46,8 @@ class GroupMemory:
     docs: Sequence[EvalDoc]
     doc_ids_by_turn: Mapping[str, str]  # turn id -> document id
     has_vectors: bool
-    _memory_doc_ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    doc_ids_by_memory: dict[str, tuple[str, ...]] = field(default_factory=dict)  # looked up in its sources if unknown
+    asked_at: datetime | None = None  # None: the day after the last document
     _query_vectors: dict[tuple[str, ...], PendingQueryVector | None] = field(default_factory=dict)
 
     def embed_queries(self, texts: Sequence[str]) -> PendingQueryVector | None:
@@ -58,6 +59,12 @@ class GroupMemory:
             connections = self.home.connections
             self._query_vectors[key] = connections.vectors().embed_queries(connections.index(), self.home.user, texts)
         return self._query_vectors[key]
+
+    def follow_changes(self) -> None:
+        """Embed new memories, and forget the queries that were embedded for the vectors as they were before."""
+        if self.has_vectors:
+            self.home.upkeep.embed()
+        self._query_vectors.clear()
 
     def get_candidates(self, query_vectors: PendingQueryVector | None) -> IndexCandidates:
         """Return the product's own candidates, from every project."""
@@ -81,10 +88,10 @@ class GroupMemory:
     def _find_doc_ids(self, name: str) -> tuple[str, ...]:
         if not name.startswith("mem-"):
             return (self.doc_ids_by_turn.get(name, name),)
-        if name not in self._memory_doc_ids:
+        if name not in self.doc_ids_by_memory:
             turns = [turn for _, turn in self.home.memories.sources(name) if turn]
-            self._memory_doc_ids[name] = tuple(self.doc_ids_by_turn.get(turn, turn) for turn in turns)
-        return self._memory_doc_ids[name]
+            self.doc_ids_by_memory[name] = tuple(self.doc_ids_by_turn.get(turn, turn) for turn in turns)
+        return self.doc_ids_by_memory[name]
 
 
 @contextmanager
@@ -177,7 +184,7 @@ def find_bench_time(docs: Iterable[EvalDoc]) -> datetime:
 def plan_question(words: str, memory: GroupMemory, setup: BenchSetup) -> tuple[Plan, PendingQueryVector | None]:
     """Plan a question to a memory; return the plan and its query vectors."""
     make_plan = plan if setup.planning else make_verbatim_plan
-    query_plan = make_plan(words, now=find_bench_time(memory.docs))
+    query_plan = make_plan(words, now=memory.asked_at or find_bench_time(memory.docs))
     return query_plan, memory.embed_queries(list_texts_to_embed(query_plan))
 
 

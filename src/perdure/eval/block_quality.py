@@ -175,7 +175,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="perdure-eval-") as scratch:
         folder = home or Path(scratch)
-        with _open_set(sources, folder, vectors=vectors) as block_set:
+        with open_set(sources, folder, vectors=vectors) as block_set:
             chosen = [question for question in block_set.questions if half in (None, find_half(question.text))]
             if not chosen:
                 raise UsageError(f"{sources[0]} has no question of this half")
@@ -202,8 +202,8 @@ def find_half(question: str) -> str:
     return "dev" if hashlib.sha256(question.encode()).digest()[0] % 2 else "held_out"
 
 
-class _BlockSet(NamedTuple):
-    """An open set."""
+class BlockSet(NamedTuple):
+    """An open set: its homes and its questions."""
 
     homes: Mapping[str, Home]  # user -> home
     asked_at: Mapping[str, datetime]  # user -> the time of asking; now for a user who is not in it
@@ -211,7 +211,8 @@ class _BlockSet(NamedTuple):
 
 
 @contextmanager
-def _open_set(sources: Sequence[Path], folder: Path, *, vectors: bool) -> Iterator[_BlockSet]:
+def open_set(sources: Sequence[Path], folder: Path, *, vectors: bool) -> Iterator[BlockSet]:
+    """Yield a set with its homes open in a folder: one of dialogues, or questions about transcripts."""
     if sources[0].is_dir():
         with _open_turns(sources[0], folder, vectors=vectors) as block_set:
             yield block_set
@@ -223,7 +224,7 @@ def _open_set(sources: Sequence[Path], folder: Path, *, vectors: bool) -> Iterat
 
 
 @contextmanager
-def _open_turns(source: Path, folder: Path, *, vectors: bool) -> Iterator[_BlockSet]:
+def _open_turns(source: Path, folder: Path, *, vectors: bool) -> Iterator[BlockSet]:
     """Yield a set of dialogues: the gold turns answer; a row with `old` and `new` is answered by the words of `new`."""
     data = load_dataset(source)
     rows = {row["qid"]: row for row in read_rows(source / "queries.jsonl")}
@@ -250,7 +251,7 @@ def _open_turns(source: Path, folder: Path, *, vectors: bool) -> Iterator[_Block
                     kind=question.category,
                 )
             )
-        yield _BlockSet(
+        yield BlockSet(
             {group: memory.home for group, memory in memories.items()},
             {group: find_bench_time(memory.docs) for group, memory in memories.items()},
             questions,
@@ -258,7 +259,7 @@ def _open_turns(source: Path, folder: Path, *, vectors: bool) -> Iterator[_Block
 
 
 @contextmanager
-def _open_transcripts(source: Path, transcripts: Sequence[Path], folder: Path, *, vectors: bool) -> Iterator[_BlockSet]:
+def _open_transcripts(source: Path, transcripts: Sequence[Path], folder: Path, *, vectors: bool) -> Iterator[BlockSet]:
     """Yield a file of questions and the home that holds the transcripts. A question without a project is asked from
     that of the first question that has one.
     """
@@ -275,7 +276,7 @@ def _open_transcripts(source: Path, transcripts: Sequence[Path], folder: Path, *
         home.upkeep.catch_up()
         if vectors:
             home.upkeep.embed()
-        yield _BlockSet({"": home}, {}, questions)
+        yield BlockSet({"": home}, {}, questions)
 
 
 def _find_policy_words(words: str) -> frozenset[str]:
@@ -291,7 +292,7 @@ def _find_policy_words(words: str) -> frozenset[str]:
     )
 
 
-def _ask_all(block_set: _BlockSet, questions: Sequence[BlockQuestion], progress: Progress | None) -> _Blocks:
+def _ask_all(block_set: BlockSet, questions: Sequence[BlockQuestion], progress: Progress | None) -> _Blocks:
     """Return scope -> way -> the block for each question, in their order."""
     ways = {user: _Ways(home, block_set.asked_at.get(user)) for user, home in block_set.homes.items()}
     scopes = {"in its project": False, "all projects": True} if questions[0].project else {"whole memory": True}

@@ -9,6 +9,8 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from perdure.captures import Captures
 from perdure.connections import Connections, local_now
 from perdure.errors import Busy, EditRefused, IndexFault
@@ -16,14 +18,16 @@ from perdure.floor import notes, pages
 from perdure.floor.floor import Floor
 from perdure.memories.room import MemoryRoom
 from perdure.text import tokens
-from perdure.types import Span
+from perdure.types import Memory, Span
 from perdure.upkeep import Upkeep
 
 # Loaded where they are used: a recall needs none of them.
 if TYPE_CHECKING:
     from perdure.floor.layers import KeptLayer, Layers, Suspect
     from perdure.floor.note_taking import NoteResult
+    from perdure.floor.state import FloorCard
     from perdure.floor.summaries import DiaryResult, RecentResult
+    from perdure.memories.remarks import Remarks
 
 
 @dataclass(kw_only=True)
@@ -70,19 +74,22 @@ class FloorRoom(Floor):
         """Return C₀ for a session that begins now: each layer within its budget, in order.
 
         cwd: the session's folder; what belongs to another project is left out. platform: where the session runs, for
-        the variables of the system prompt. What looks like an injection is left out and named in `alerts`.
+        the variables of the system prompt. What looks like an injection is left out and named in `alerts`. A note, card
+        or insight whose files have changed, or that the team's notes contradict, says so.
         """
         from perdure.floor import layers
 
         self.upkeep.index_new_statements()
         now, project, config = now or local_now(), self.connections.project_of(cwd), self.connections.config
+        remarks = self._make_remarks(project)
+        page_texts = {
+            name: self._read_for_project(name, project)
+            for name in layers.list_needed_pages(layers.to_diary_day(now), overall=config.floor.overall)
+        }
         material = layers.FloorMaterial(
-            pages={
-                name: self._read_for_project(name, project)
-                for name in layers.list_needed_pages(layers.to_diary_day(now), overall=config.floor.overall)
-            },
-            cards=[card for card in self.list_cards() if card.project in (None, project)],
-            insights=self._insight_texts(cwd),
+            pages=page_texts | {pages.NOTES: self._remark_notes(page_texts[pages.NOTES], remarks)},
+            cards=[self._remark_card(card, remarks) for card in self.list_cards() if card.project in (None, project)],
+            insights=self._insight_texts(cwd, remarks),
             conversations=self._list_conversations(project, now),
             variables={
                 "platform": platform,
@@ -163,13 +170,48 @@ class FloorRoom(Floor):
         is_written_by_job = page is not None and page.current.by in ("rules", "model")
         return notes.select_sections(text, project, with_unmarked=not is_written_by_job)
 
-    def _insight_texts(self, cwd: str | None) -> list[str]:
+    def _insight_texts(self, cwd: str | None, remarks: Remarks) -> list[str]:
         """Return the insights' texts; none without a usable index: the floor does not depend on it."""
         max_tokens = self.connections.config.floor.insights_tokens
         try:
-            return [memory.text for memory in self.memories().insights(cwd=cwd or "", max_tokens=max_tokens)]
+            insights = self.memories().insights(cwd=cwd or "", max_tokens=max_tokens)
         except (IndexFault, Busy):
             return []
+        return [self._add_remark(memory.text, remarks, memory.project, memory.stated_at) for memory in insights]
+
+    # remarks ----------------------------------------------------------------------------------------------
+
+    def _make_remarks(self, project: str | None) -> Remarks:
+        """Return the remarks for a session's project; none on what another machine asks for: its disk is not here."""
+        from perdure.memories.remarks import Remarks
+
+        return Remarks(None if self.connections.is_used_remotely else project, self.find_injections)
+
+    def _add_remark(self, text: str, remarks: Remarks, project: str | None, stated_at: datetime | None) -> str:
+        """Return a text of the floor with what there is to say about it; a text that is left out stays as it is."""
+        if remarks.project is None or project not in (None, remarks.project):
+            return text
+        remark = remarks.describe(notes.parse_line(text).words, project, stated_at)
+        return f"{text} ({notes.to_plain_words(remark)})" if remark and not self.find_injections(text) else text
+
+    def _remark_card(self, card: FloorCard, remarks: Remarks) -> FloorCard:
+        made_at = datetime.fromisoformat(card.at.partition("#")[0])
+        return msgspec.structs.replace(card, text=self._add_remark(card.text, remarks, card.project, made_at))
+
+    def _remark_notes(self, text: str, remarks: Remarks) -> str:
+        """Return notes.md with a remark behind each line that needs one. A line of a memory has the memory's time."""
+        lines = [notes.parse_line(raw) for raw in text.splitlines()]
+        memory_by_id: dict[str, Memory] = {}
+        with contextlib.suppress(IndexFault, Busy):
+            memories = self.memories().get_many([line.memory for line in lines if line.memory])
+            memory_by_id = {memory.memory_id: memory for memory in memories}
+        return "\n".join(
+            self._add_remark(line.raw, remarks, line.project or None, memory.stated_at if memory else None)
+            if line.is_note
+            else line.raw
+            for line in lines
+            for memory in [memory_by_id.get(line.memory)]
+        )
 
     def _list_conversations(self, project: str | None, now: datetime) -> list[str]:
         """Return the lines of the latest conversations of a project; none without a usable index."""

@@ -28,6 +28,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "", "b": "", "f": ""}
 _PATCH_LINE = lazy_re(
     r"^\*\*\* (?:Begin Patch|End Patch|End of File|Update File: .*|Add File: .*|Delete File: .*)\n?", re.M
 )
+_PLAIN_WORD = lazy_re(r"\w+")
 _SHELLS = ("bash", "sh", "zsh")
 _EDITOR_COMMANDS = {"view": "read", "create": "write"}  # of one tool that reads, writes and edits
 
@@ -72,6 +73,46 @@ def calls_web(tool_names: str, call: str) -> bool:
     (True, True, False)
     """
     return bool(_WEB_TOOL.search(tool_names) or _WEB_COMMAND.search(call))
+
+
+_OWN_TOOL = lazy_re(r"(?i)(?:mcp_+)?perdure[_./:-]+(?:remember|note|propose)")
+_OWN_COMMAND = lazy_re(  # where a command begins, so that a search for these words is none
+    r"(?:\A|[\n;&|({`]|\b(?:then|do|exec|sudo))\s*(?:[A-Z_]+=\S*\s+)*(?:[\w.~/-]*/)?(?:uvx\s+|python[\d.]*\s+-m\s+)?perdure(?:\.\S+)?"
+    r"(?:\s+--?[\w-]+(?:[= ][^\s;|&-]\S*)?)*\s+(?:remember|floor\s+(?:write|note|card|propose|edit))\b"
+)
+_OWN_FILE = lazy_re(r"\.perdure/agents/[^/\s\"']+/[^\s\"']+")
+_OWN_FILES_FOLDER = "/memories"  # of the memory tool
+_WRITING_COMMANDS = ("create", "insert", "str_replace", "rename", "delete")
+
+
+def writes_memory(tool: str, tool_input: str) -> bool:
+    """Return True if a call writes into Perdure: a memory, note, card, page of the diary, or file of the memory tool.
+
+    Such a text is recalled as a memory, stands on the floor, or waits for the owner. Its call is not recalled.
+
+    >>> writes_memory("mcp__perdure__remember", "{}"), writes_memory("mcp__perdure__recall", "{}")
+    (True, False)
+    """
+    if _OWN_TOOL.fullmatch(tool):
+        return True
+    kind = next((kind for kind, names in _TOOLS if names.fullmatch(tool.lower())), "")
+    if tool != "memory" and not ("perdure" in tool_input and kind in ("run", "write", "edit", "patch")):
+        return False
+    fields = _read_input(tool_input)
+    command = _get_command(fields)
+    if tool == "memory":
+        path = str(fields.get("path") or fields.get("old_path") or "")
+        return command in _WRITING_COMMANDS and path.startswith(_OWN_FILES_FOLDER)
+    if kind == "run":
+        is_file_change = ">" in command or "*** Begin Patch" in command
+        return bool(_OWN_COMMAND.search(command)) or (is_file_change and bool(_OWN_FILE.search(command)))
+    return bool(_OWN_FILE.search(tool_input if kind == "patch" else "\n".join(_list_paths(fields, ""))))
+
+
+def list_words(call: str) -> list[str]:
+    """Return the words of a call's input in lower case, without the escapes of JSON."""
+    plain_text = _ESCAPE.sub(lambda escape: _unescape(escape[0]) if len(escape[0]) > 2 else " ", call)
+    return _PLAIN_WORD.findall(plain_text.lower())
 
 
 def is_cut_call(chunk_text: str) -> bool:

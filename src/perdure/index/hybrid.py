@@ -37,6 +37,7 @@ class QueryVector(NamedTuple):
 
     space: VectorSpace
     vector: Vectors  # (1, dimension)
+    weight: float = VECTOR_WEIGHT  # of the vector leg
 
 
 class LegScores(NamedTuple):
@@ -56,13 +57,12 @@ def search_hybrid(
     filters: Filters,
     limit: int,
     use_words: bool = True,
-    weight: float = VECTOR_WEIGHT,
 ) -> SearchResult:
     """Return the best turns by words and meaning, best first; by meaning alone with use_words=False."""
     started_s = time.perf_counter()
     try:
         with index.begin_read():
-            result = _search_in_snapshot(index, principal, query, query_vector, filters, limit, use_words, weight)
+            result = _search_in_snapshot(index, principal, query, query_vector, filters, limit, use_words)
     except VectorsMissing:
         result = keyword.search(index, principal, query, filters=filters, limit=limit)
         return replace(result, degraded=DEGRADED)
@@ -85,11 +85,8 @@ def _search_in_snapshot(
     filters: Filters,
     limit: int,
     use_words: bool,
-    weight: float,
 ) -> SearchResult:
-    ranking = rank_turns(
-        index, principal, query, query_vector, filters=filters, limit=limit, use_words=use_words, weight=weight
-    )
+    ranking = rank_turns(index, principal, query, query_vector, filters=filters, limit=limit, use_words=use_words)
     hits = keyword.hide_shared_scores(index, principal, _build_hits(index, ranking.scores, ranking.shown_chunks, limit))
     is_own = query_vector.space.info.user == index.find_name("user", principal.user)
     return SearchResult(
@@ -110,7 +107,6 @@ def rank_turns(
     filters: Filters,
     limit: int,
     use_words: bool = True,
-    weight: float = VECTOR_WEIGHT,
 ) -> HybridRanking:
     """Rank the turns that both legs find, inside the caller's snapshot: at least `limit` turns, if so many
     match.
@@ -132,7 +128,7 @@ def rank_turns(
     scores = fuse_legs(
         {scored_turn: leg_score for scored_turn, (_, leg_score) in best_by_words.items()},
         {scored_turn: leg_score for scored_turn, (_, leg_score) in best_by_vector.items()},
-        weight=weight,
+        weight=query_vector.weight,
     )
     return HybridRanking(
         scores, {turn: (best_by_words.get(turn) or best_by_vector[turn])[0] for turn in scores}, keyword_candidates

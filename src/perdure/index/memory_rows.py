@@ -23,7 +23,7 @@ from perdure.archive.journal import JournalEvent
 from perdure.archive.memory_events import fold_path
 from perdure.errors import VectorsMissing
 from perdure.index import keyword, visibility
-from perdure.index.encoding import MEMORY_KIND
+from perdure.index.encoding import MEMORY_KIND, to_ms
 from perdure.index.memory_replay import MemoryChain, ReplayEvent, settle_chain
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
@@ -387,6 +387,20 @@ def search_memories(
                     else best
                 )
             n_candidates *= _WIDEN_FACTOR
+
+
+def list_recorded_since(index: IndexConnection, user: str, since_at: datetime) -> list[Memory]:
+    """Return the current memories of no conversation that were recorded later than this."""
+    condition = "superseded_by IS NULL AND NOT retired AND conversation = '' AND recorded_ms > ?"
+    return list_memories(index, user, condition, to_ms(since_at))
+
+
+def find_by_words(index: IndexConnection, principal: Principal, words: str, *, limit: int) -> list[Memory]:
+    """Return the principal's own current memories that share words with a text, best first."""
+    numbers = [-memory_turn for memory_turn in _score_memories(index, principal, words, None, limit)]
+    memory_by_number = list_readable(index, visibility.get_read_scope(index, principal), numbers)
+    memories = (memory_by_number[number] for number in numbers if number in memory_by_number)
+    return [memory for memory in memories if memory.is_current and not memory.shared_by]
 
 
 def _find_by_path(index: IndexConnection, read_scope: ReadScope, query: str) -> list[int]:

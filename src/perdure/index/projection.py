@@ -12,6 +12,7 @@ from itertools import chain
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.formats.call_text import writes_memory
 from perdure.formats.prompt_text import find_request, strip_wrappers
 from perdure.identity import make_thread_run_id, make_turn_id
 from perdure.index.encoding import to_ms
@@ -25,6 +26,7 @@ MAX_INTENT_CHARS = 500
 MAX_TITLE_CHARS = 200
 _SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
 _CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
+OWN_WRITE = ("own", "write")  # facet of a turn that writes into Perdure by a call
 
 
 def project_run(run: Run, parsed: ParsedLines) -> list[RunRow]:
@@ -111,13 +113,16 @@ def _split_into_chunks(identifier: str, parts: Sequence[Part]) -> Iterator[Chunk
 
 
 def _join_parts(parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
-    """Yield parts as (kind, words): neighbours of one kind together, a call with its tool's name before it."""
+    """Yield parts as (kind, words): neighbours of one kind together, a call with its tool's name before it.
+
+    A call that writes into Perdure is stored like a result: search finds it, and recall does not tell it.
+    """
     kind, joined_text = "", ""
     for part in parts:
         part_text = f"{part.name} {part.text}" if part.kind == "call" else part.text
         if not part_text.strip():
             continue
-        chunk_kind = _CHUNK_KINDS.get(part.kind, part.kind)
+        chunk_kind = "result" if _writes_memory(part) else _CHUNK_KINDS.get(part.kind, part.kind)
         if chunk_kind == kind and kind != "result":
             joined_text += "\n\n" + part_text
             continue
@@ -128,9 +133,16 @@ def _join_parts(parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
         yield kind, joined_text
 
 
+def _writes_memory(part: Part) -> bool:
+    return part.kind == "call" and writes_memory(part.name, part.text)
+
+
 def _list_facets(turn: Turn) -> Iterator[tuple[str, str]]:
+    if any(map(_writes_memory, turn.parts)):
+        yield OWN_WRITE
     yield from (("file", path) for path in turn.files)
     yield from (("skill", skill) for skill in turn.skills)
+    yield from (("image", part.name or "image") for part in turn.parts if part.kind == "image")
     yield from (("tool", part.name) for part in turn.parts if part.kind == "call" and part.name)
     if turn.role in ("user", "assistant") and not turn.is_summary:
         for part in turn.parts:

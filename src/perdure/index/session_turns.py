@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 from perdure.formats.prompt_text import strip_wrappers
 from perdure.index import visibility
 from perdure.index.encoding import from_ms, to_ms
+from perdure.index.projection import OWN_WRITE
 from perdure.index.store import IndexConnection
-from perdure.types import Memory, Origin, Principal
+from perdure.types import Live, Memory, Origin, Principal
 
 MAX_TIME_GAP = timedelta(seconds=60)  # greatest distance between the time of a prompt and that of its injection
 MAX_ANSWER_TIME = timedelta(days=1)  # of an answer
+MAX_OWN_WRITES = 60  # turns in which a session wrote into Perdure
 _MAX_ANSWER_TURNS = 500  # of an answer
 _MAX_QUOTED_CHUNKS = 40  # of a quoted turn
 _MIN_TASK_CHARS = 1  # of the text of a sub-agent's task
@@ -84,6 +86,38 @@ def find_exchange(
             len(answer_turns) < len(later_turns),
             from_ms(answer_turns[-1].stated_ms) if answer_turns else None,
         )
+
+
+class OwnWrite(NamedTuple):
+    """The calls of one turn that write into Perdure."""
+
+    text: str
+    stated_at: datetime | None
+
+
+def list_own_writes(index: IndexConnection, user: str, live: Live) -> list[OwnWrite]:
+    """Return the calls by which a session wrote into Perdure since its context was last emptied, newest first.
+
+    At most MAX_OWN_WRITES turns: they are compared with memories at every message.
+    """
+    query = """SELECT group_concat(text, char(10)), min(stated_ms) FROM (
+          SELECT chunk.turn AS turn, text, chunk.stated_ms AS stated_ms
+          FROM facet JOIN turn_facet ON facet = facet.id JOIN chunk USING (turn)
+            JOIN chunk_text ON chunk_text.id = chunk.id
+          WHERE facet.kind = ? AND facet.value = ? AND chunk.user = ? AND chunk.conversation = ? AND chunk.kind = ?
+            AND coalesce(chunk.stated_ms, ?) >= ? ORDER BY chunk.turn, chunk.n)
+        GROUP BY turn ORDER BY turn DESC LIMIT ?"""
+    names = (("user", user), ("conversation", live.conversation), ("kind", "result"))
+    since_ms = 0 if live.since_at is None else to_ms(live.since_at)
+    values = (*OWN_WRITE, *(index.find_name(*name) for name in names), since_ms, since_ms, MAX_OWN_WRITES)
+    return [OwnWrite(calls, from_ms(stated_ms)) for calls, stated_ms in index.select(query, *values)]
+
+
+def find_last_time(index: IndexConnection, user: str, conversation: str) -> datetime | None:
+    """Return when the newest indexed turn of a conversation was said; None if there is none."""
+    query = "SELECT max(ended_ms) FROM run WHERE conversation = ? AND user = ?"
+    numbers = (index.find_name("conversation", conversation), index.find_name("user", user))
+    return from_ms(index.select(query, *numbers)[0][0])
 
 
 @dataclass(frozen=True, slots=True)

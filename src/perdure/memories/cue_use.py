@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, NamedTuple
 
@@ -218,6 +218,10 @@ class MemoryMonth:
     n_memories: int
     n_tokens: int
     n_messages: int = 0  # messages of a person in it
+    n_current: int = 0  # of these memories, those that are current today
+    n_retired: int = 0
+    n_told: int = 0  # times that recall put one of them beside a message, until today
+    n_used: int = 0  # times that one of them was used, until today
 
     @property
     def per_100_messages(self) -> float | None:
@@ -228,6 +232,11 @@ class MemoryMonth:
     def tokens_per_memory(self) -> float:
         """The mean number of tokens of a memory; 0.0 without any memory."""
         return self.n_tokens / self.n_memories if self.n_memories else 0.0
+
+    @property
+    def uses_per_memory(self) -> float:
+        """The mean number of times that a memory was used; 0.0 without any memory."""
+        return self.n_used / self.n_memories if self.n_memories else 0.0
 
 
 @dataclass(frozen=True)
@@ -265,20 +274,32 @@ def count_by_month(
     messages_by_month: month -> number of messages of a person.
     """
     messages_by_month = messages_by_month or {}
-    tokens_by_month: dict[str, list[int]] = defaultdict(list, {month: [] for month in messages_by_month})
+    memories_by_month: dict[str, list[Memory]] = defaultdict(list, {month: [] for month in messages_by_month})
     for memory in memories:
-        tokens_by_month[memory.stated_at.astimezone(zone).strftime("%Y-%m")].append(tokens(memory.text))
+        memories_by_month[memory.stated_at.astimezone(zone).strftime("%Y-%m")].append(memory)
     return [
-        MemoryMonth(month, len(token_counts), sum(token_counts), messages_by_month.get(month, 0))
-        for month, token_counts in sorted(tokens_by_month.items())
+        _count_month(month, month_memories, messages_by_month.get(month, 0))
+        for month, month_memories in sorted(memories_by_month.items())
     ]
+
+
+def _count_month(month: str, memories: Sequence[Memory], n_messages: int) -> MemoryMonth:
+    return MemoryMonth(
+        month,
+        len(memories),
+        sum(tokens(memory.text) for memory in memories),
+        n_messages,
+        n_current=sum(memory.is_current for memory in memories),
+        n_retired=sum(memory.retired for memory in memories),
+        n_told=sum(memory.n_injected for memory in memories),
+        n_used=sum(memory.n_used for memory in memories),
+    )
 
 
 def sum_months(months: Iterable[MemoryMonth]) -> MemoryMonth:
     """Return the sum of months."""
-    all_months = list(months)
-    n_memories, n_tokens = sum(month.n_memories for month in all_months), sum(month.n_tokens for month in all_months)
-    return MemoryMonth("", n_memories, n_tokens, sum(month.n_messages for month in all_months))
+    all_months, names = list(months), [field.name for field in fields(MemoryMonth) if field.name != "month"]
+    return MemoryMonth("", **{name: sum(getattr(month, name) for month in all_months) for name in names})
 
 
 # utility ------------------------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ class MemoryRoom(Memories):
         if pending is not None and rows is not None and rows.any():
             from perdure.index.hybrid import QueryVector
 
-            query_vectors = QueryVector(pending.space, rows)
+            query_vectors = QueryVector(pending.space, rows, self.connections.config.search.vector_weight)
         principal = Principal(self.user) if is_own else self.connections.principal
         return memory_rows.search_memories(index, principal, query, query_vectors, limit=limit, fits=fits)
 

@@ -18,6 +18,7 @@ from perdure.recall.truth import Beliefs
 from perdure.types import Memory, Role, Window
 
 MAX_STEPS = 10  # texts of an exchange that are counted
+MAX_CLOSING = 16  # turns between a turn and the end of its talk; a longer one goes on about something else
 
 
 class TurnFact(NamedTuple):
@@ -92,6 +93,11 @@ class CandidateSource(Protocol):
 
     def find_exchanges(self, ids: Sequence[str]) -> Mapping[str, Exchange]:
         """Return for each of these turns in which an agent speaks its place in the exchange."""
+
+    def find_closings(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Return for each of these turns the agent's last text in the same thread, if it is at most MAX_CLOSING turns
+        further on.
+        """
 
     def get_rarities(self, words: Sequence[str]) -> Mapping[str, tuple[int, float]]:
         """Return for each word how many chunks contain it and how rare it is; a word in 0 chunks is the rarest."""

@@ -21,7 +21,7 @@ from perdure.index import keyword, memory_replay, memory_rows, visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
-from perdure.recall.candidates import MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
+from perdure.recall.candidates import MAX_CLOSING, MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
 from perdure.recall.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.recall.truth import Belief, Beliefs
 from perdure.types import Filters, Memory, Principal, Role, Window
@@ -158,6 +158,16 @@ class IndexCandidates:
                 self._ids_by_number[opener] if opener in openers else "", n_steps, next_role in (None, "user")
             )
             for turn, opener, n_steps, next_role in rows
+        }
+
+    def find_closings(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the ends of the talks, as far as they may be seen."""
+        numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
+        rows = self._query_in(_CLOSING_SQL, [number for number in numbers if number > 0])
+        near_rows = [(turn, closing) for turn, closing, n_after in rows if n_after <= MAX_CLOSING]
+        visible = self._remember_visible({closing for _, closing in near_rows if closing is not None})
+        return {
+            self._ids_by_number[turn]: self._ids_by_number[closing] for turn, closing in near_rows if closing in visible
         }
 
     def _remember_visible(self, turns: set[int]) -> set[int]:
@@ -432,6 +442,11 @@ _EXCHANGE_SQL = f"""SELECT here.id, opener.id,
   FROM turn AS here LEFT JOIN turn AS opener ON opener.id = (SELECT id FROM turn WHERE thread = here.thread
     AND said AND role = 'user' AND offset < here.offset ORDER BY offset DESC LIMIT 1)
   WHERE here.id IN ({{}}) AND here.author = 'agent'"""  # a person's message, and what the agent said for it
+_CLOSING_SQL = f"""SELECT here.id,
+    (SELECT id FROM turn WHERE thread = here.thread AND said AND role = 'assistant' ORDER BY offset DESC LIMIT 1),
+    (SELECT count(*) FROM (SELECT 1 FROM turn WHERE thread = here.thread AND said AND offset > here.offset
+      LIMIT {MAX_CLOSING + 1}))
+  FROM turn AS here WHERE here.id IN ({{}})"""
 _NEIGHBOUR_SQL = {
     sign: f"""(SELECT id FROM turn WHERE thread = here.thread AND offset {sign} here.offset AND said
       ORDER BY offset {order} LIMIT 1 OFFSET {{}})"""

@@ -17,7 +17,13 @@ from perdure.config import LimitsConfig
 from perdure.formats.call_text import describe_calls
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
-from perdure.recall.corrections import find_corrections, is_later, order_newer_first, put_latest_before, restates
+from perdure.recall.corrections import (
+    find_corrections,
+    is_later,
+    order_newer_first,
+    put_latest_before,
+    restates,
+)
 from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
@@ -32,6 +38,7 @@ from perdure.types import Cue, Plan, Recalled, Window, WithheldText
 N_JUDGED = 10  # best candidates whose words the judge reads
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
 N_SCANNED = 8  # rounds of choosing without cues that read like orders; after that there are fewer cues
+CLOSED_INTENTS = ("task", "latest", "overview", "history")  # answered by how a talk ended
 NOTHING_ASKED = "the message asks for nothing"
 TextScan: TypeAlias = "Callable[[str], Sequence[Finding]]"  # findings in a text that nobody allowed
 ChangeNote: TypeAlias = (
@@ -340,8 +347,19 @@ def _choose_turns(
         if plan.intent == "task":
             follows = _make_later_run_test(candidates, ranking, measure_likeness, tuning)
             chosen_ids = put_latest_before(chosen_ids, new_ids, measure_likeness, follows, n_first=tuning.n_settled)
+    if plan.intent in CLOSED_INTENTS and not plan.windows:
+        chosen_ids += _find_closing(candidates, chosen_ids, excluded_ids)
     distinct_ids, repeated_ids = split_repeats(chosen_ids, repeats)
     return distinct_ids if is_cut else [*distinct_ids, *repeated_ids]
+
+
+def _find_closing(candidates: CandidateSource, chosen_ids: Sequence[str], excluded_ids: Collection[str]) -> list[str]:
+    """Return the text that closed the talk of the best cue that stands near the end of one, if it may be told and is
+    no cue yet: a talk opens with the symptom and closes with what was decided.
+    """
+    closings = candidates.find_closings(chosen_ids)
+    closing_id = next((closings[turn_id] for turn_id in chosen_ids if turn_id in closings), None)
+    return [] if closing_id is None or closing_id in {*chosen_ids, *excluded_ids} else [closing_id]
 
 
 def _make_repeat_test(truth: TruthScores, tuning: Tuning) -> Callable[[str, str], bool]:

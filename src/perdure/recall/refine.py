@@ -33,46 +33,59 @@ def refine(candidates: CandidateSource, plan: Plan, ranking: Ranking, tuning: Tu
     it stays, because then the words have decided already.
     """
     best_ids = rank_ids(ranking.scores)[:N_REFINED]
-    words = judge.extract_query_words(plan.question)
-    if not best_ids or not words or not ranking.cosine:
+    features = read_features(candidates, plan, ranking, best_ids)
+    if not features:
         return ranking
-    details = candidates.get_details(best_ids)
-    weights = judge.weigh_words(candidates.get_rarities(words))
-    held_words = judge.find_held_words(weights, {turn_id: detail.text for turn_id, detail in details.items()})
-    covered = cover_with_neighbours(weights, held_words, candidates.find_neighbours(best_ids, REACH))
-    concluded = _score_places(candidates, details, weights, tuning)
     best_score = max(ranking.scores[best_ids[0]], 0.0)
     scores = dict(ranking.scores)
-    for turn_id, detail in details.items():
-        scores[turn_id] += best_score * (
-            tuning.covered * covered[turn_id]
-            + tuning.held * len(held_words[turn_id]) / len(weights)
-            + tuning.cosine * ranking.cosine.get(turn_id, 0.0)
-            + concluded.get(turn_id, 0.0)
-            + score_form(detail, tuning)
-        )
+    for turn_id, values in features.items():
+        scores[turn_id] += best_score * sum(getattr(tuning, name) * value for name, value in values.items())
     return replace(ranking, scores=scores)
 
 
-def score_form(detail: CandidateDetail, tuning: Tuning) -> float:
-    """Return what the form of a text adds to its score: its length, and whether it asks, announces or calls a tool."""
+def read_features(
+    candidates: CandidateSource, plan: Plan, ranking: Ranking, turn_ids: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return for each of these candidates its features by the name of their weight in `Tuning`, from -1 to 1.
+
+    Nothing without vectors or words. A negative value is taken from the score.
+    """
+    words = judge.extract_query_words(plan.question)
+    if not turn_ids or not words or not ranking.cosine:
+        return {}
+    details = candidates.get_details(turn_ids)
+    weights = judge.weigh_words(candidates.get_rarities(words))
+    held_words = judge.find_held_words(weights, {turn_id: detail.text for turn_id, detail in details.items()})
+    covered = cover_with_neighbours(weights, held_words, candidates.find_neighbours(turn_ids, REACH))
+    places = _read_places(candidates, details, weights)
+    return {
+        turn_id: {
+            "covered": covered[turn_id],
+            "held": len(held_words[turn_id]) / len(weights),
+            "cosine": ranking.cosine.get(turn_id, 0.0),
+            **_read_form(detail),
+            **places.get(turn_id, {}),
+        }
+        for turn_id, detail in details.items()
+    }
+
+
+def _read_form(detail: CandidateDetail) -> dict[str, float]:
+    """Return the features of a text's form: its length, and whether it asks, announces or calls a tool."""
     words = detail.text.strip()
     is_question = detail.role == "user" and len(words) < QUESTION_CHARS and words.endswith(QUESTION_MARKS)
-    return (
-        tuning.full * min(1.0, len(detail.text) / FULL_CHARS)
-        - tuning.announced * (detail.role == "assistant" and words.endswith(":"))
-        - tuning.questioned * (is_question and detail.memory is None)
-        - tuning.called * detail.is_call
-    )
+    return {
+        "full": min(1.0, len(detail.text) / FULL_CHARS),
+        "announced": -float(detail.role == "assistant" and words.endswith(":")),
+        "questioned": -float(is_question and detail.memory is None),
+        "called": -float(detail.is_call),
+    }
 
 
-def _score_places(
-    candidates: CandidateSource,
-    details: Mapping[str, CandidateDetail],
-    weights: Mapping[str, float],
-    tuning: Tuning,
-) -> dict[str, float]:
-    """Return what the place of an agent's text in its exchange adds to its score."""
+def _read_places(
+    candidates: CandidateSource, details: Mapping[str, CandidateDetail], weights: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    """Return for each text of an agent the features of its place in the exchange."""
     spoken_ids = [
         turn_id
         for turn_id, detail in details.items()
@@ -82,14 +95,14 @@ def _score_places(
     opener_ids = sorted({exchange.opener_id for exchange in exchanges.values()} - {""})
     opener_texts = {turn_id: detail.text for turn_id, detail in candidates.get_details(opener_ids).items()}
     opener_words = judge.find_held_words(weights, opener_texts)
-    scores: dict[str, float] = {}
+    places: dict[str, dict[str, float]] = {}
     for turn_id, exchange in exchanges.items():
         if not exchange.is_last:
-            scores[turn_id] = -tuning.on_the_way
+            places[turn_id] = {"on_the_way": -1.0}
         elif exchange.n_steps:
             asked = share_weight(weights, opener_words.get(exchange.opener_id, ()))
-            scores[turn_id] = tuning.concluded * exchange.n_steps / MAX_STEPS + tuning.answered * asked
-    return scores
+            places[turn_id] = {"concluded": exchange.n_steps / MAX_STEPS, "answered": asked}
+    return places
 
 
 def share_weight(weights: Mapping[str, float], words: Collection[str]) -> float:

@@ -29,10 +29,10 @@ class Tuning:
     full: float = 0.2  # added to a text that is long enough to say anything
     announced: float = 0.2  # taken from an agent's text that ends in a colon: it announces what the agent does next
     on_the_way: float = 0.15  # taken from an agent's text that another one of the same exchange follows
-    concluded: float = 0.33  # added to the last text of an exchange, in full after MAX_STEPS texts of the agent
-    answered: float = 0.5  # added to it for the share of the message's words that the person's message holds
-    called: float = 0.18  # taken from a tool call, beside `unsaid`
-    questioned: float = 0.42  # taken from a short question of a person: it asks, too
+    concluded: float = 0.39  # added to the last text of an exchange, in full after MAX_STEPS texts of the agent
+    answered: float = 0.33  # added to it for the share of the message's words that the person's message holds
+    called: float = 0.15  # taken from a tool call, beside `unsaid`
+    questioned: float = 0.43  # taken from a short question of a person: it asks, too
     relevance: float = 0.9  # λ of maximal marginal relevance
     weakest: float = 0.5  # share of the best score that a cue without a rare name of the message needs, with vectors
     same: float = 0.97  # from this likeness on a candidate only repeats a chosen one

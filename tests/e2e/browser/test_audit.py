@@ -40,6 +40,7 @@ ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/memories/{memory_id}": ["/memories/{current}", "/memories/{former}"],
     "/memories/{memory_id}/forget": ["/memories/{current}/forget"],
     "/proposals": ["/proposals"],
+    "/proposals/count": ["/proposals/count"],
     "/proposals/found": ["/proposals/found"],
     "/recall": ["/recall"],
     "/recall/silent": ["/recall/silent"],

@@ -49,7 +49,8 @@ def crawl(visitor) -> Iterator:
         yield page
         if "text/html" not in (page.headers["content-type"] or ""):
             continue
-        for link in page.links("a[href^='/']"):
+        fetched = [node.attributes["hx-get"] or "" for node in page.tree.css("[hx-get^='/']")]
+        for link in (*page.links("a[href^='/']"), *fetched):
             link = link.partition("#")[0]
             if link and link not in seen and not link.startswith("/static"):
                 seen.add(link)

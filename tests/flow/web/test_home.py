@@ -1,12 +1,14 @@
 """The first page: what was learnt today, what was recalled, what waits, what clients delete; and the settings."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import perdure
 from perdure.capture.events import HookEvent
+from perdure.memories.store import MemoryDraft
 from perdure.surfaces.web.routes import NAVIGATION
 from perdure.turn import answer_event
 
@@ -86,6 +88,23 @@ def test_home_shows_what_waits(house):
     seen = home.visitor().get("/")
     assert "1 proposed edit of the floor: you decide" in section(seen, "Waiting")
     assert "/floor/proposals" in seen.links() and "/proposals" in seen.links()
+
+
+def test_home_counts_what_waits_for_a_decision(house):
+    """A memory that rules drafted and that is held, and two memories that say nearly the same."""
+
+    def prepare(home):
+        reviewed = replace(home.memories, is_reviewed=True)
+        reviewed.keep_all([MemoryDraft("The quay crane is checked in May.", how="stated")], by="rules")
+        for words in ("The harbour office opens at nine.", "The harbour office opens at nine sharp."):
+            home.memories.keep(MemoryDraft(words, path=f"office/{len(words)}"))
+
+    visitor = house(prepare=prepare).visitor()
+    seen = visitor.get("/")
+    assert "1 drafted memory for your review" in section(seen, "Waiting") and "/proposals" in seen.links()
+    assert [node.attributes.get("hx-get") for node in seen.tree.css("#waiting ~ p")] == ["/proposals/count"]
+    counted = visitor.get("/proposals/count").text("#n-found")
+    assert counted.startswith("1 clean-up proposal:")
 
 
 def test_chunks_without_a_vector_are_counted(tmp_path):

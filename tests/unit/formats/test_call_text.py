@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.formats.call_text import describe_call, describe_calls, describe_turn, is_cut_call
+from perdure.formats.call_text import (
+    describe_call,
+    describe_calls,
+    describe_turn,
+    is_cut_call,
+    list_words,
+    writes_memory,
+)
 from perdure.types import Part, Turn
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** Add File: b.py\n+y = 3\n*** End Patch"
@@ -113,3 +120,71 @@ def test_a_command_line_is_shown_without_escapes(command):
     words = describe_call("Bash", json.dumps({"command": command}))
     if command.strip() and "***" not in words and "[secret" not in words:
         assert words == f"ran `{command.strip()}`" or re.search(r"\*\*\* Begin Patch", command)
+
+
+OWN_COMMANDS = (
+    'perdure floor write diary/2026-11-21 "Dear next one"',
+    "cd /w && perdure --home /h remember 'The port is 8443' --by-agent",
+    "PERDURE_HOME=/h /w/.venv/bin/perdure floor card 'Ask first'",
+    "perdure floor write diary/2026-11-21 - <<'EOF'\nDear next one\nEOF",
+    "echo one | perdure remember -",
+    "echo 'Dear next one' >> ~/.perdure/agents/default/diary/2026-11-21.md",
+)
+
+
+@pytest.mark.parametrize("command", OWN_COMMANDS)
+def test_a_command_that_writes_into_perdure_is_known(command):
+    for tool, tool_input in (
+        ("Bash", {"command": command}),
+        ("exec_command", {"cmd": command}),
+        ("shell", {"command": ["bash", "-lc", command]}),
+        ("run_shell_command", {"command": command}),
+    ):
+        assert writes_memory(tool, json.dumps(tool_input))
+
+
+@pytest.mark.parametrize(
+    ("tool", "tool_input"),
+    [
+        ("mcp__perdure__note", {"text": "x"}),
+        ("perdure_remember", {"text": "x"}),
+        ("memory", {"command": "create", "path": "/memories/a.md", "file_text": "x"}),
+        ("memory", {"command": "rename", "old_path": "/memories/a.md", "new_path": "/memories/b.md"}),
+        ("Write", {"file_path": "/h/.perdure/agents/default/diary/2026-11-21.md", "content": "x"}),
+        ("apply_patch", "*** Begin Patch\n*** Update File: /h/.perdure/agents/default/notes.md\n+x\n*** End Patch"),
+    ],
+)
+def test_a_tool_that_writes_into_perdure_is_known(tool, tool_input):
+    assert writes_memory(tool, tool_input if isinstance(tool_input, str) else json.dumps(tool_input))
+
+
+@pytest.mark.parametrize(
+    ("tool", "tool_input"),
+    [
+        ("Bash", {"command": "grep -rn 'perdure floor write' docs"}),
+        ("Bash", {"command": "perdure recall 'which port?' && perdure floor diary"}),
+        ("Bash", {"command": "cat ~/.perdure/agents/default/notes.md"}),
+        ("Bash", {"command": "pytest tests/perdure"}),
+        ("Read", {"file_path": "/h/.perdure/agents/default/notes.md"}),
+        ("Write", {"file_path": "/w/docs/perdure.md", "content": "Run perdure remember TEXT"}),
+        ("memory", {"command": "view", "path": "/memories"}),
+        ("mcp__perdure__recall", {"message": "x"}),
+        ("mcp__other__remember", {"text": "x"}),
+        ("Bash", "not json, perdure"),
+    ],
+)
+def test_other_calls_are_told_apart(tool, tool_input):
+    assert not writes_memory(tool, tool_input if isinstance(tool_input, str) else json.dumps(tool_input))
+
+
+def test_words_of_a_call_are_without_escapes():
+    assert list_words('{"command":"perdure remember \\"M\\u00fcsli\\nat 8\\""}') == [
+        "command", "perdure", "remember", "müsli", "at", "8",
+    ]  # fmt: skip
+
+
+@given(st.text())
+def test_any_input_is_read(tool_input):
+    assert not writes_memory("Read", tool_input)
+    for tool in ("Bash", "memory", "apply_patch", "perdure"):
+        writes_memory(tool, tool_input)

@@ -83,6 +83,20 @@ def test_month_reports_memories_per_100_messages() -> None:
     assert whole.n_messages == 13 and whole.per_100_messages == 100 * 4 / 13
 
 
+def test_month_reports_how_its_memories_were_used() -> None:
+    """Told 3 and 5 times, used 1 and 2 times: 3 uses of 2 memories, 1.5 each. One of them is current, none retired."""
+    told = [
+        replace(ONE, n_injected=3, n_used=1),
+        replace(ONE, memory_id="mem-5", n_injected=5, n_used=2, superseded_by="mem-1"),
+    ]
+    (january,) = cue_use.count_by_month(told)
+    assert (january.n_told, january.n_used, january.uses_per_memory) == (8, 3, 1.5)
+    assert (january.n_memories, january.n_current, january.n_retired) == (2, 1, 0)
+    whole = cue_use.sum_months((january, *cue_use.count_by_month(FOUR)))
+    assert (whole.n_told, whole.n_current, whole.n_retired) == (8, 3, 1)
+    assert cue_use.sum_months([]).uses_per_memory == 0.0
+
+
 def test_another_time_zone_has_other_months() -> None:
     """23:30 in UTC is 00:30 of the next day one hour east."""
     assert [m.month for m in cue_use.count_by_month([ONE], timezone(timedelta(hours=1)))] == ["2026-02"]

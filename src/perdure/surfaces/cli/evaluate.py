@@ -14,7 +14,7 @@ from perdure.surfaces.cli.common import Shell, command, show_progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUITES = ("block", "contradictions", "changes", "stated", "attacks", "use", "scanner")
+SUITES = ("block", "contradictions", "changes", "stated", "attacks", "use", "scanner", "store_size")
 
 
 _HALVED_SUITES = ("block", "changes", "stated")
@@ -56,6 +56,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
   perdure eval --stated transcripts/ --half dev --errors
   perdure eval --attacks passages.jsonl    how often a false memory reaches the pack, with trust on and off
   perdure eval --use                       how well the rules notice that an answer used a cue
+  perdure eval --store-size                what smaller stores of memories still answer (about 1 min)
   perdure eval --scanner                   attacks found and false alarms, on the 153 texts of Perdure
   perdure eval --scanner texts.jsonl       on your texts; fields: text, label (1 = attack), kind, lang""",
 )
@@ -69,6 +70,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @click.option("--attacks", is_flag=True, help="Measure recall of false memories, from the passages in SOURCE.")
 @click.option("--use", is_flag=True, help="Measure how well the rules notice that an answer used a cue.")
 @click.option("--scanner", is_flag=True, help="Measure the injection scan: attacks found, and false alarms.")
+@click.option("--store-size", is_flag=True, help="Measure what a smaller store of memories still answers.")
 @click.option(
     "--half",
     type=click.Choice(("dev", "held-out", "third")),
@@ -121,7 +123,7 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
     """
     named_suites = [name for name in SUITES if suites[name]]
     if len(named_suites) > 1:
-        raise UsageError(f"give only one of these options: {', '.join(f'--{name}' for name in named_suites)}")
+        raise UsageError(f"give only one of these options: {', '.join(map(_name_option, named_suites))}")
     suite = named_suites[0] if named_suites else ""
     if request.half and suite not in _HALVED_SUITES:
         raise UsageError("--half needs --block, --changes or --stated")
@@ -132,10 +134,14 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
     if suite == "changes" and request.sources:
         raise UsageError("--changes makes its own messages: it takes no SOURCE")
     if suite in ("block", "attacks") and not request.sources:
-        raise UsageError(f"--{suite} needs a SOURCE")
+        raise UsageError(f"{_name_option(suite)} needs a SOURCE")
     if suite not in ("block", "stated") and len(request.sources) > 1:
         raise UsageError("give only one SOURCE")
     return suite
+
+
+def _name_option(suite: str) -> str:
+    return f"--{suite.replace('_', '-')}"
 
 
 def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> _SuiteReport:
@@ -159,6 +165,10 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
         from perdure.eval import cue_use_quality
 
         return cue_use_quality.run(request.sources[0] if request.sources else cue_use_quality.SHIPPED, progress=step)
+    if suite == "store_size":
+        from perdure.eval import store_size
+
+        return store_size.run(*request.sources, vectors=request.vectors, home=request.scratch_home, progress=step)
     if suite == "scanner":
         from perdure.eval import attacks
 

@@ -32,6 +32,7 @@ from perdure.surfaces.units import describe_recording, describe_saved
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
 _GROWTH_DAYS = 14
+_MAX_EXAMINED = 2_000  # current memories among which clean-up proposals are looked for: about a second
 
 
 # status -------------------------------------------------------------------------------------------------------
@@ -113,7 +114,11 @@ def _count_saved_sessions(home: Home) -> int | None:
 
 def _read_memory_status(home: Home) -> dict[str, Any]:
     try:
-        return {"state": "ready", **vars(count_memories(home.memories.list_memories(every=True)))}
+        memories = home.memories.list_memories(every=True)
+        counts = count_memories(memories)
+        n_proposals = len(home.memories.proposals()) if counts.n_current <= _MAX_EXAMINED else None
+        n_in_review = sum(memory.in_review for memory in memories)
+        return {"state": "ready", **vars(counts), "n_in_review": n_in_review, "n_proposals": n_proposals}
     except (IndexFault, Busy) as error:
         return {"state": error.code}
 
@@ -142,6 +147,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         *(("clients", line) for line in describe_retentions(status["index"].get("by_runtime", ()))),
         ("saved", describe_saved(status["saved_sessions"] or 0)),
         ("memories", _format_memories(status["memories"])),
+        ("review", _format_review(status["memories"])),
         ("floor", _format_floor(status["floor"])),
         *(("vectors", line) for line in _format_vectors(status["vectors"])),
         ("outbox", _format_outbox(status["outbox"])),
@@ -173,6 +179,15 @@ def _format_memories(memories: dict[str, Any]) -> str:
             *(f"{label} {format_time(instant)}" for label, instant in times if instant),
         ]
     )
+
+
+def _format_review(memories: dict[str, Any]) -> str:
+    """Format what waits for the owner's decision among the memories."""
+    waiting = (
+        ("drafted memory", memories.get("n_in_review"), "perdure memories review"),
+        ("clean-up proposal", memories.get("n_proposals"), "perdure consolidate"),
+    )
+    return "; ".join(f"{format_count(n, noun)}: `{command_text}`" for noun, n, command_text in waiting if n)
 
 
 def _format_floor(costs: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ _MEMORY_COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("memories_read", "Show the history of a memory: each statement on its path."),
     "sources": ("memories_read", "Show the turns behind a memory."),
     "utility": ("consolidate", "Show how often each memory was shown, and how often it was used."),
+    "images": ("images", "List and search the images of captured turns."),
     "stats": ("memories_read", "Count memories and their length by month."),
     "review": ("memories_edit", "Accept or refuse what others drafted, before it is recalled."),
     "edit": ("memories_edit", "Correct the text of a memory, its path or its kind."),

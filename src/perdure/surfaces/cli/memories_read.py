@@ -238,9 +238,10 @@ def sources_command(shell: Shell, identifier: str) -> None:
 
 @command("stats", epilog="  perdure memories stats\n  perdure memories stats --json")
 def stats_command(shell: Shell) -> None:
-    """Count the memories and their length per month (UTC), and per 100 messages that people typed in that month. The
-    table shows whether memories become fewer and richer. The last line says what the write gate allowed, held
-    and discarded.
+    """Count the memories that were stated in each month (UTC): how many are current and retired today, their tokens
+    (all, and each), how often recall told them, how often they were used (all, and for each memory), and how many there
+    are for 100 messages that people typed. The table shows whether memories become fewer and richer. The last line says
+    what the write gate allowed, held and discarded.
     """
     with shell.open_home() as home:
         memories = home.memories.list_memories(every=True)
@@ -260,11 +261,11 @@ def stats_command(shell: Shell) -> None:
         total = _month_to_json(sum_of_months)
         shell.print_json({"time_zone": "UTC", "months": rows, "total": total, **vars(counts), "gate": gate_counts})
         return
-    shell.out.print("month (UTC)  memories     tokens  tokens each  messages  per 100", style="bold")
+    shell.out.print(
+        "month (UTC)  memories  current  retired  tokens  each  told  used   use  per 100", style="bold", soft_wrap=True
+    )
     for month in (*months, sum_of_months):
-        rate = "" if month.per_100_messages is None else f"{month.per_100_messages:.1f}"
-        memory_columns = f"{month.n_memories:>8,}  {month.n_tokens:>9,}  {month.tokens_per_memory:>11.1f}"
-        shell.out.print(f"{month.month or 'all':<11}  {memory_columns}  {month.n_messages:>8,}  {rate:>7}")
+        shell.out.print(_format_month(month), soft_wrap=True)
     shell.out.print(
         f"{counts.n_current:,} current, {counts.n_superseded:,} superseded, {counts.n_retired:,} retired; "
         f"{counts.n_pinned:,} pinned"
@@ -276,12 +277,25 @@ def stats_command(shell: Shell) -> None:
         shell.suggest([("perdure memories review", f"read what waits for you: {format_count(n_waiting, 'memory')}")])
 
 
+def _format_month(month: MemoryMonth) -> str:
+    rate = "" if month.per_100_messages is None else f"{month.per_100_messages:.1f}"
+    memory_columns = f"{month.n_memories:>8,}  {month.n_current:>7,}  {month.n_retired:>7,}"
+    token_columns = f"{month.n_tokens:>6,}  {month.tokens_per_memory:>4.0f}"
+    use_columns = f"{month.n_told:>4,}  {month.n_used:>4,}  {month.uses_per_memory:>4.1f}"
+    return f"{month.month or 'all':<11}  {memory_columns}  {token_columns}  {use_columns}  {rate:>7}"
+
+
 def _month_to_json(month: MemoryMonth) -> dict[str, Any]:
     return {
         "month": month.month or None,
         "memories": month.n_memories,
+        "current": month.n_current,
+        "retired": month.n_retired,
         "tokens": month.n_tokens,
         "tokens_each": round(month.tokens_per_memory, 1),
+        "told": month.n_told,
+        "used": month.n_used,
+        "uses_each": round(month.uses_per_memory, 2),
         "messages": month.n_messages,
         "per_100_messages": None if month.per_100_messages is None else round(month.per_100_messages, 1),
     }

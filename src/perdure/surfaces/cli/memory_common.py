@@ -14,8 +14,10 @@ from click.shell_completion import CompletionItem
 from rich.text import Text
 
 from perdure import text
+from perdure.access.scan import scan
 from perdure.errors import EditRefused, MemoryMissing, PerdureError, UsageError
 from perdure.identity import find_project
+from perdure.memories.remarks import Remarks
 from perdure.memories.staleness import describe_changes
 from perdure.surfaces.cli.common import Actions, Shell, format_count, format_time, format_time_and_age
 from perdure.types import Memory, Span
@@ -104,6 +106,7 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
     """Convert a memory to JSON values."""
     fields = {name: value for name, value in asdict(memory).items() if name != "order"}
     derived = {"current": memory.is_current, "changes": _find_changes(memory)}
+    derived |= {"conflict": conflict} if (conflict := _find_conflict(memory)) else {}
     return {**fields, "sources": [span._asdict() for span in memory.sources], **derived}
 
 
@@ -126,13 +129,19 @@ def _find_changes(memory: Memory) -> str:
     return describe_changes(memory.text, memory.project, memory.stated_at) if is_ours else ""
 
 
+def _find_conflict(memory: Memory) -> str:
+    """Return the note of its project's team that contradicts a memory of one's own; "" if there is none."""
+    is_ours = memory.is_current and not memory.shared_by
+    return Remarks(memory.project, scan).describe_conflict(memory.text, memory.project) if is_ours else ""
+
+
 # for people ---------------------------------------------------------------------------------------------------
 
 
 def format_marks(memory: Memory) -> str:
     """List the special states of a memory, in words."""
     is_ended = memory.ended_at is not None and memory.superseded_by is None
-    changes = _find_changes(memory)
+    changes, conflict = _find_changes(memory), _find_conflict(memory)
     flags = (
         ("pinned", memory.pinned),
         ("waits for review", memory.in_review),
@@ -140,6 +149,7 @@ def format_marks(memory: Memory) -> str:
         ("superseded", memory.superseded_by is not None),
         (f"until {memory.ended_at:%Y-%m-%d}" if memory.ended_at else "", is_ended),
         (changes, bool(changes)),
+        (conflict, bool(conflict)),
     )
     return ", ".join(name for name, is_set in flags if is_set)
 

@@ -22,7 +22,7 @@ from perdure.index.injections import Injection
 from perdure.index.memory_rows import ListRange, MemoryFilter
 from perdure.surfaces.units import describe_retention, format_count
 from perdure.surfaces.web import memory_display
-from perdure.surfaces.web.views import forest, recall
+from perdure.surfaces.web.views import forest, memories, recall
 from perdure.surfaces.web.visits import HtmlPage, View, Visit
 from perdure.types import Memory
 
@@ -87,6 +87,7 @@ def _collect_day(visit: Visit) -> dict[str, Any]:
         "counts": count_recalls(injections, home.memories.labels(midnight)),
         "recalls": recall.to_injection_rows(visit, newest[:_MAX_RECALLS]),
         "waiting": list(_list_waiting(visit)),
+        "can_count_proposals": n_memories <= memories.MAX_COUNTED,
         "sessions": sessions,
         "kept": _list_retentions(visit),
     }
@@ -120,11 +121,13 @@ def _describe_op(op: Mapping[str, Any]) -> str:
 
 
 def _read_changes(visit: Visit, changes: Mapping[str, str]) -> Iterator[LearntMemory]:
-    memories = visit.home.memories
-    for memory in memories.get_many(list(islice(changes, 4 * _MAX_LEARNT))):  # some were forgotten or replaced since
+    own_memories = visit.home.memories
+    for memory in own_memories.get_many(
+        list(islice(changes, 4 * _MAX_LEARNT))
+    ):  # some were forgotten or replaced since
         if memory.superseded_by is None:
             change = changes[memory.memory_id]
-            replaced = memory_display.find_replaced(memories.history(memory.memory_id), memory.memory_id)
+            replaced = memory_display.find_replaced(own_memories.history(memory.memory_id), memory.memory_id)
             yield LearntMemory(memory, change, replaced[0] if replaced and change == "new" else None)
 
 
@@ -167,6 +170,8 @@ def _list_waiting(visit: Visit) -> Iterator[WaitingItem]:
     if n_chunks := visit.home.upkeep.count_unembedded():
         note = "to be embedded: search finds their words, not yet their meaning"
         yield WaitingItem(format_count(n_chunks, "piece") + " of text", note, "/health")
+    if n_held := len(visit.home.memories.list_in_review()):
+        yield WaitingItem(format_count(n_held, "drafted memory"), "for your review: not recalled before", "/proposals")
     if n_edits := len(visit.home.floor.list_proposals()):
         yield WaitingItem(format_count(n_edits, "proposed edit"), "of the floor: you decide", "/floor/proposals")
 

@@ -24,6 +24,7 @@ from perdure.memories.explicit import guess_kind
 from perdure.memories.proposals import PROPOSAL_KINDS, ConsolidationProposal, ProposalKind
 from perdure.surfaces.web import memory_display, visits
 from perdure.surfaces.web.render import clean, to_key
+from perdure.surfaces.web.views.statistics import TtlCache
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit, parse_page_count
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory
 
@@ -253,6 +254,7 @@ MEMORY_LIST_VIEWS: tuple[View, ...] = (
 )
 
 
+MAX_COUNTED = 5_000  # current memories whose proposals the first page counts: two to three seconds
 _MAX_PROPOSALS = 100  # proposals on one page
 KIND_WORDS: dict[ProposalKind, tuple[str, str]] = {  # kind -> (name, explanation)
     "guess": ("Guessed", "Earlier rules took this from a plain sentence of a conversation; nobody asked to keep it. "
@@ -314,6 +316,8 @@ def _list_after(proposal: ConsolidationProposal) -> list[tuple[str, str]]:
 
 # views ----------------------------------------------------------------------------------------------------------
 
+_COUNTS: TtlCache[int] = TtlCache()  # of proposals, for each visitor
+
 
 def show_proposals(visit: Visit) -> HtmlPage:
     """Show the page, which loads the proposals when they are ready."""
@@ -360,6 +364,12 @@ def list_proposals(visit: Visit) -> HtmlPage:
         **_collect_waiting(visit),
     }
     return HtmlPage("proposals.html", values)
+
+
+def count_proposals(visit: Visit) -> HtmlPage:
+    """Show how many proposals there are, for the first page. Counted at most once a minute."""
+    n_all = _COUNTS.get_or_make((visit.home.path, visit.identity), lambda: len(visit.home.memories.proposals()))
+    return HtmlPage("proposals_count.html", {"title": "Proposals", "n_all": n_all})
 
 
 def _parse_kind(visit: Visit) -> str:
@@ -417,6 +427,7 @@ def undo_proposals(visit: Visit) -> ViewResult:
 
 PROPOSAL_VIEWS: tuple[View, ...] = (
     View("GET", "/proposals", show_proposals, nav="memories"),
+    View("GET", "/proposals/count", count_proposals, nav="memories", pool="slow"),
     View("GET", "/proposals/found", list_proposals, nav="memories", pool="slow"),
     View("POST", "/proposals/review", review_memories, nav="memories", pool="write"),
     View("POST", "/proposals/apply", apply_proposals, nav="memories", pool="write"),
