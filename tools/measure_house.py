@@ -25,10 +25,6 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-GRAMMAR = {  # replaced by a later issue, so no name inside changes: see docs/architecture.md
-    "grammar", "relations", "words", "statements", "claims", "forms", "division", "chinese", "clauses", "values",
-    "sentences",
-}  # fmt: skip
 VAGUE = set(
     "found said one kept held made given told taken gone at here there done left wanted asked known every own other "
     "place talk way more much rest seen what whose it this known shown heard meant put brought thing things "
@@ -75,11 +71,6 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def is_grammar(path: Path) -> bool:
-    """Is this a file of the grammar that guesses statements?"""
-    return path.stem in GRAMMAR and "memories" in path.parts
-
-
 def local_names(tree: ast.AST) -> Iterator[str]:
     """Yield each name that a function binds, once per function."""
     for node in ast.walk(tree):
@@ -121,9 +112,8 @@ def measure(package: Path) -> dict[str, object]:
             for function in functions_here for n in ast.iter_child_nodes(function)
         )  # fmt: skip
         classes.update(node.name for node in defined)
-        if not is_grammar(relative):
-            locals_.update(local_names(tree))
-            functions.update(function.name for function in functions_here if not function.name.startswith("__"))
+        locals_.update(local_names(tree))
+        functions.update(function.name for function in functions_here if not function.name.startswith("__"))
     vague = Counter({name: n for name, n in locals_.items() if name.strip("_") in VAGUE})
     bare = Counter({name: n for name, n in functions.items() if is_participle(name)})
     twice = sorted(name for name, n in classes.items() if n > 1)

@@ -211,7 +211,7 @@ class LiveConfig:
 class MemoriesConfig:
     """The sources of memories."""
 
-    stated: bool = True  # keep plain statements of a person in a session, by rules, without a model
+    stated: bool = True  # keep what a person tells the agent to keep in a session, without a model
     review: bool = False  # hold what rules, the miner and agents draft until you accept it in `perdure memories review`
 
 

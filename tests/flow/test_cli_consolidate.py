@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from perdure.archive import memory_events
 from perdure.memories import proposals
+from perdure.memories.store import MemoryDraft
 from perdure.surfaces.cli import cli
 from perdure.surfaces.cli.common import format_time
 
@@ -47,6 +48,28 @@ def test_command_shows_applies_and_undoes(home, run, twins) -> None:
     assert "there is no consolidation" in run("consolidate", "--undo", code=2)
     for words in (("merge-00000000",), ("--apply", "merge-00000000"), ("--apply", proposal["id"], "--only", "lift")):
         assert "does not exist" in run("consolidate", *words, code=4)
+
+
+def test_guesses_of_an_earlier_version_go_and_come_back(home, run) -> None:
+    """Only the guess is proposed: not what was told, stored, mined or pinned."""
+    said = ("The build of the gallery is red.", "I prefer tabs over spaces.", "The roof of the gallery is grey.")
+    lines = [json.dumps({"role": "user", "content": text, "timestamp": SAID.isoformat()}) for text in said]
+    home.capture("".join(f"{line}\n" for line in lines).encode(), runtime="messages", session="old")
+    home.upkeep.catch_up()
+    (told,) = home.memories.list_memories()
+    assert told.text == said[1]
+    source = told.sources
+    ways = {said[0]: "stated", said[2]: "stated", "Mira answers by mail": "mined", "The port is 8443": "remembered"}
+    drafts = [MemoryDraft(text, how=how, sources=source, path=f"p/{n}") for n, (text, how) in enumerate(ways.items())]
+    kept = home.memories.keep_all(drafts, by="rules")
+    home.memories.change([kept[1].memory.memory_id], pinned=True)
+    (proposal,) = run("consolidate", "--only", "guess", "--json")["proposals"]
+    assert [memory["text"] for memory in proposal["memories"]] == [said[0]]
+    assert len(home.memories.list_memories()) == 5
+    run("consolidate", "--only", "guess", "--apply")
+    assert said[0] not in {memory.text for memory in home.memories.list_memories()}
+    run("consolidate", "--undo")
+    assert len(home.memories.list_memories()) == 5
 
 
 @pytest.mark.usefixtures("twins")

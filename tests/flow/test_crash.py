@@ -23,8 +23,8 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 import perdure
 from perdure.types import Origin
-import perdure.home, perdure.index.keyword, perdure.index.catchup, perdure.formats, perdure.memories.grammar.statements
-perdure.memories.grammar.statements.stated("We keep it in SQLite.")  # every worker forks from here, with the rules
+import perdure.home, perdure.index.keyword, perdure.index.catchup, perdure.formats, perdure.memories.explicit
+perdure.memories.explicit.find_statements("We keep it in SQLite.")  # every worker forks from here, with the rules
 
 root, n_rounds, n_workers, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 

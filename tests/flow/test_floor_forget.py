@@ -46,9 +46,9 @@ def forget(home, query="marmalade"):
 @pytest.fixture
 def kept(home, message):
     """Three things said, the second of which is to be forgotten, and a note behind them."""
-    say(home, message, "Every commit must be signed", "a", 0)
+    say(home, message, "Always sign your commits", "a", 0)
     say(home, message, WORDS, "b", 1)
-    say(home, message, "use SQLite WAL mode for database", "c", 2)
+    say(home, message, "we use SQLite in WAL mode, not Postgres", "c", 2)
     home.floor.note("Mira knows the tariff")
     return home
 
@@ -59,8 +59,8 @@ def test_forgotten_turn_is_removed_from_every_page_state(kept, grep):
     forget(kept)
     assert grep(kept.path, NEEDLE) == []
     assert lines_of(kept) == [
-        "Every commit must be signed",
-        "use SQLite WAL mode for database",
+        "Always sign your commits",
+        "we use SQLite in WAL mode, not Postgres",
         "Mira knows the tariff",
     ]
     after = kept.floor.list_versions("notes")
@@ -185,7 +185,7 @@ def test_interrupted_forgetting_is_finished_at_the_next_opening(kept, grep):
     kept.close()
     with perdure.open(path, user="ada") as again:
         assert grep(path, NEEDLE) == []
-        assert "use SQLite WAL mode for database" in lines_of(again) and WORDS not in lines_of(again)
+        assert "we use SQLite in WAL mode, not Postgres" in lines_of(again) and WORDS not in lines_of(again)
 
 
 def test_forgetting_twice_changes_nothing(kept):
@@ -220,7 +220,7 @@ def test_merged_home_restores_no_forgotten_line(opened, message, grep, forgets_f
 
 def test_two_homes_that_forget_different_lines_both_lose_both(opened, message, grep):
     a, b = opened("a"), opened("b")
-    for n, text in enumerate((WORDS, "My editor is Helix", "Every commit must be signed")):
+    for n, text in enumerate((WORDS, "I prefer Helix over vim", "Always sign your commits")):
         say(a, message, text, f"s{n}", n)
     b.upkeep.merge(a.path)
     forget(a)
@@ -229,7 +229,7 @@ def test_two_homes_that_forget_different_lines_both_lose_both(opened, message, g
     b.upkeep.merge(a.path)
     for home in (a, b):
         assert grep(home.path, NEEDLE) == [] and grep(home.path, b"Helix") == []
-        assert lines_of(home) == ["Every commit must be signed"]
+        assert lines_of(home) == ["Always sign your commits"]
 
 
 def test_hand_written_line_is_reported_and_can_be_forgotten(kept, message, grep):

@@ -41,7 +41,7 @@ SETTINGS = 'user = "mira"\nmachine = "laptop"\n[server]\nhttp = "127.0.0.1:0"\n[
 STATEMENTS = """\
 {"role": "user", "content": "I prefer short answers with the command first. Can you check the logs?", \
 "timestamp": "2026-03-02T09:00:00+00:00"}
-{"role": "user", "content": "btw our staging server listens on port 8080, please restart it", \
+{"role": "user", "content": "remember that our staging server listens on port 8080, please restart it", \
 "timestamp": "2026-03-02T09:05:00+00:00"}
 {"role": "user", "content": "we moved the staging server to port 9090, can you update the docs?", \
 "timestamp": "2026-06-10T16:00:00+00:00"}
@@ -136,10 +136,9 @@ context "How long must I boil an ostrich egg?" --project "" --now 2027-03-01T09:
 context "Which port does the tide server listen on?" --project tidepool --now 2027-03-01T09:05 --anthropic
 context "Which port does the tide server listen on?" --project tidepool --now 2027-03-01T09:05 --openai
 context "and now?" --session 01a2006a --project tidepool --now 2027-03-01T09:05 --json
-memories pin display-location/ask staging-server/port user/contact builds/duration ci/nightly --json
-memories pin stated/preference/use-8642-from-now-on-and-29f5a4 --json
-memories pin stated/decision/i-have-changed-my-mind-about-cb7e1d --json
-memories pin user/preferences/answer-length-for-command-first user/preferences/editor
+memories pin project/staging-server-listens-port user/contact builds/duration ci/nightly --json
+memories pin procedure/use-8642 --json
+memories pin user/prefer-short-answers-command-first user/preferences/editor
 recall --all-projects "Which port does the tide server listen on now, and why was it changed?" --json
 recall --all-projects "Which port does the tide server listen on now, and why was it changed?"
 recall --all-projects "Which port does the tide server listen on now, and why was it changed?" --explain
@@ -163,11 +162,11 @@ memories list --as-of 2026-04-15 --json
 memories list --kind preference --json
 memories list --prefix user --json
 memories list --project tidepool --pinned --json
-memories show staging-server/port --json
-memories show staging-server/port
-memories history staging-server/port --json
+memories show project/staging-server-listens-port --json
+memories show project/staging-server-listens-port
+memories history project/staging-server-listens-port --json
 memories history user/contact
-memories sources staging-server/port --json
+memories sources project/staging-server-listens-port --json
 memories search staging port --all --json
 memories search nightly build --all
 memories utility --json
@@ -187,8 +186,8 @@ show t13j0sk72cve3jsq0 --context 1 --json
 show t13j0sk72cve3jsq0 --context 1
 show 01m806nyda --json
 show 01m806pznq --all
-show mem-20261121-232254 --json
-show mem-20261121-232254
+show mem-20261121-232238 --json
+show mem-20261121-232238
 show 01m806q7p1 --raw
 """,
     "upkeep": """
@@ -204,7 +203,7 @@ pack --json
 mine --dry-run --json
 forget --query Ismet --dry-run --json
 forget --query Ismet --dry-run
-forget staging-server/port --dry-run --json
+forget project/staging-server-listens-port --dry-run --json
 eval --use --json
 eval --scanner --json
 """,

@@ -158,11 +158,11 @@ def test_hook_and_context_give_the_page_of_the_project(opened_quiet):
 @pytest.mark.parametrize(
     ("text", "project"),
     [
-        ("no console logs!", "/w/alder"),
+        ("never write console logs!", "/w/alder"),
         ("I prefer Helix over vim.", "/w/alder"),
-        ("My name is Ada Byron.", "/w/alder"),
-        ("Always, everywhere: no console logs!", None),
-        ("In every project I prefer pnpm over npm.", None),
+        ("remember that my name is Ada Byron.", "/w/alder"),
+        ("From now on no console logs, always and everywhere!", None),
+        ("I prefer pnpm over npm in every project.", None),
     ],
 )
 def test_found_statement_belongs_to_its_project(opened, text, project):
@@ -184,7 +184,7 @@ def make_old_home(opened):
     home = opened()
     (home.path / "config.toml").write_text("[floor]\nnote_stated = false\n")
     home = opened()
-    say(home, "no console logs!")
+    say(home, "never write console logs!")
     home.memories.keep_stated()
     (memory,) = home.memories.list_memories()
     home.memories.change([memory.memory_id], project=None)
@@ -214,7 +214,7 @@ def test_old_global_memory_is_narrowed_by_a_proposal_and_back(opened):
 
 def test_line_that_a_person_changed_stays_as_it_is(opened):
     home = make_old_home(opened)
-    changed_text = home.floor.read("notes").replace("no console logs!", "no console logs, please")
+    changed_text = home.floor.read("notes").replace("console logs!", "console logs, please")
     home.floor.write("notes", changed_text)
     home.memories.consolidate(kind="narrow")
     assert home.floor.read("notes") == changed_text

@@ -41,7 +41,7 @@ def test_why_names_each_recall_its_reasons_and_its_cost(tmp_path: Path) -> None:
     noise = b"".join(line(f"Buoy {n} drifts to the east by the old lighthouse in the fog.") for n in range(30))
     with perdure.open(place) as home:
         assert told(place, status=4)["error"]["code"] == "recall-missing"
-        home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
+        home.capture(line("remember that the staging server listens on port 8642."), runtime="messages", session="old")
         home.capture(noise, runtime="messages", session="noise")
         event = HookEvent("messages", "prompt", "live-1", prompt="which port does the staging server listen on?")
         assert live.answer_event(home, event, limit_ms=20_000, mode="keyword").text
@@ -49,7 +49,7 @@ def test_why_names_each_recall_its_reasons_and_its_cost(tmp_path: Path) -> None:
         assert (why["runtime"], why["session"]) == ("messages", "live-1")
         assert why["n_tokens"] > 0 and why["took_ms"] > 0 and why["timings_ms"]
         (cue,) = why["cues"]
-        assert cue["text"] == "The staging server listens on port 8642." and cue["legs"]["keyword"] > 0
+        assert cue["text"] == "the staging server listens on port 8642." and cue["legs"]["keyword"] > 0
         assert cue["why"] == ["contains some of your words"] and why["message"] is None  # it is not captured yet
         asked = {"role": "user", "content": event.prompt, "timestamp": why["at"]}
         home.capture(json.dumps(asked).encode() + b"\n", runtime="messages", session="live-1", cwd="/w/tide")

@@ -16,7 +16,6 @@ import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from perdure.eval.datasets import load_dataset, read_rows
 from perdure.eval.measures import N_BOOTSTRAP, ConfidenceInterval
 from perdure.formats.run_turns import parse_run
 from perdure.home import open_home
+from perdure.memories.explicit import find_statements
 
 SHIPPED = Path(__file__).parent / "stated"  # labels.jsonl and written.jsonl
 HALVES = ("dev", "held_out")
@@ -119,9 +119,9 @@ def run(
 ) -> StatementReport:
     """Score the statements that `find` finds in the written messages, and in the labelled ones under these paths.
 
-    find: instead of `perdure.memories.grammar.statements.stated`. A path is a set in the normalised layout,
+    find: instead of `perdure.memories.explicit.find_statements`. A path is a set in the normalised layout,
     whose user turns count, or transcripts, whose typed messages count. folder: of labels and written messages. Raises
-    UsageError if there are paths and nothing there has labels, or there are no rules.
+    UsageError if there are paths and nothing there has labels.
     """
     if half not in (None, *HALVES):
         raise UsageError(f"half {half!r} (known: {', '.join(HALVES)})")
@@ -135,12 +135,10 @@ def run(
 
 
 def load_rules() -> FindFunction:
-    """Return the rules of the product. Raises UsageError if there are none."""
-    try:
-        rules = import_module("perdure.memories.grammar.statements").stated
-    except ModuleNotFoundError as error:
-        raise UsageError("this version finds no statements: perdure.memories.grammar.statements is missing") from error
-    return lambda text: [LabelSpan(statement.start, statement.end, str(statement.kind)) for statement in rules(text)]
+    """Return the rules of the product."""
+    return lambda text: [
+        LabelSpan(statement.start, statement.end, str(statement.kind)) for statement in find_statements(text)
+    ]
 
 
 def load_labelled_messages(paths: Sequence[Path], folder: Path = SHIPPED) -> list[LabelledMessage]:

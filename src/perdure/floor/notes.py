@@ -12,8 +12,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from perdure.floor.state import AddedLine
-from perdure.memories.grammar import words
-from perdure.memories.grammar.claims import claim, same_subject, says_same
+from perdure.memories.subject import replaces, says_same, stem
 from perdure.regex import lazy_re
 from perdure.text import normalise, printable
 from perdure.types import Memory
@@ -142,7 +141,7 @@ def is_same_note(new_text: str, old_text: str) -> bool:
     new_bag, old_bag = _to_word_bag(new_text), _to_word_bag(old_text)
     if not _has_same_direction(new_bag, old_bag):
         return False
-    if (path := _find_claim_path(new_text)) and path == _find_claim_path(old_text) and says_same(new_text, old_text):
+    if says_same(new_text, old_text):
         return True
     shared_words = new_bag.keys() & old_bag.keys()
     if not shared_words or len(shared_words) / len(new_bag.keys() | old_bag.keys()) < MIN_JACCARD:
@@ -190,8 +189,7 @@ def is_correction(new_text: str, old_text: str) -> bool:
     """
     if _is_extension(new_text, old_text):
         return True
-    new_claim, old_claim = claim(new_text), claim(old_text)
-    return bool(new_claim and old_claim and same_subject(new_claim, old_claim)) and not is_same_note(new_text, old_text)
+    return replaces(new_text, old_text) and not is_same_note(new_text, old_text)
 
 
 def _is_extension(new_text: str, old_text: str) -> bool:
@@ -211,19 +209,13 @@ _NEGATIONS = frozenset(  # words that turn a note into its opposite
 )
 _BOUND_WORDS = frozenset("only unless except until nur außer sauf solo".split())
 _DIRECTION_WORDS = frozenset("from to than over by".split())
-_STOP_WORDS = words.ARTICLES | frozenset(
+_STOP_WORDS = frozenset(
     "a an the of in on at to for with by from as and or is are be was were it its this that these those should shall "
     "must will would do does did use uses used using has have having please our my your we i you their there so then "
     "also always every all each when which who der die das und oder in im auf mit für ist sind ein eine wir ich le la "
-    "les des du de et ou est sont un une nous je el los las y o es son".split()
+    "les des du de et ou est sont un une nous je el los las y o es son den dem des einen einem einer una unos unas il "
+    "lo gli mein meine unser unsere mon ma mes notre nos mi mis nuestro nuestra their his her".split()
 )
-
-
-@lru_cache(maxsize=4096)
-def _find_claim_path(text: str) -> str:
-    """Return the path of the claim that a text makes; "" if the rules cannot tell."""
-    parsed_claim = claim(text)
-    return parsed_claim.path if parsed_claim else ""
 
 
 @lru_cache(maxsize=4096)
@@ -238,7 +230,7 @@ def _to_word_bag(text: str) -> Mapping[str, str]:
             spelling = bare_word.lower() if position == 0 and bare_word[1:].islower() else bare_word
             folded_word = bare_word.casefold().replace("’", "'")
             bag.setdefault(
-                folded_word if folded_word in _NEGATIONS or folded_word in words.ARTICLES else words.noun(folded_word),
+                folded_word if folded_word in _NEGATIONS else stem(folded_word),
                 spelling,
             )
     return bag

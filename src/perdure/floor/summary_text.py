@@ -27,8 +27,8 @@ from perdure.floor.summary_input import (
     render_sessions,
     select_newest,
 )
-from perdure.memories.grammar.sentences import sentences
-from perdure.memories.grammar.statements import stated
+from perdure.memories.explicit import find_statements
+from perdure.memories.sentences import sentences
 from perdure.models.chat import Chat, ChatMessage
 from perdure.regex import lazy_re
 from perdure.text import one_line, printable, tokens
@@ -207,7 +207,12 @@ def _quote(question: str) -> str:
 
 
 def _find_statements(messages: Iterable[SummaryMessage]) -> list[str]:
-    return [statement.text for message in messages if message.author == "person" for statement in stated(message.text)]
+    return [
+        statement.text
+        for message in messages
+        if message.author == "person"
+        for statement in find_statements(message.text)
+    ]
 
 
 def _find_open_items(messages: Sequence[SummaryMessage]) -> list[str]:

@@ -8,7 +8,7 @@ checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,24 +45,35 @@ class UndoResult:
     changed_since: tuple[str, ...] = ()  # changed by somebody since, so not restored
 
 
-def list_proposals(memories: Memories) -> list[ConsolidationProposal]:
-    """Return everything that could be tidied up now. Changes nothing."""
+def list_proposals(memories: Memories, *, guess_ids: Collection[str] = ()) -> list[ConsolidationProposal]:
+    """Return everything that could be tidied up now. Changes nothing.
+
+    guess_ids: memories that earlier rules guessed.
+    """
     all_memories = memories.list_memories(every=True)
     run_ids = {span.run_id for memory in all_memories if not memory.project for span in memory.sources}
     run_projects = memory_rows.find_run_projects(memories.index(), memories.user, run_ids)
-    return proposals.find_proposals(all_memories, now=memories.now(), run_projects=run_projects)
+    return proposals.find_proposals(all_memories, now=memories.now(), run_projects=run_projects, guess_ids=guess_ids)
 
 
 def apply_proposals(
-    memories: Memories, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None
+    memories: Memories,
+    ids: Sequence[str] | None = None,
+    *,
+    kind: str = "",
+    reword: Reword | None = None,
+    guess_ids: Collection[str] = (),
 ) -> ConsolidationResult:
     """Apply proposals (all if none is named) in one event; skip those that were applied already.
 
     kind: only proposals of this kind. reword: a model that words a memory made of several; the rule's
-    wording stays if the model fails or adds something. Raises ProposalMissing for an unknown proposal.
+    wording stays if the model fails or adds something. guess_ids: as in `list_proposals`. Raises ProposalMissing for
+    an unknown proposal.
     """
     chosen_proposals = _choose_proposals(
-        [offered for offered in list_proposals(memories) if kind in ("", offered.kind)], ids, memories
+        [offered for offered in list_proposals(memories, guess_ids=guess_ids) if kind in ("", offered.kind)],
+        ids,
+        memories,
     )
     if not chosen_proposals:
         return ConsolidationResult("")

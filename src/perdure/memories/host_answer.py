@@ -15,14 +15,13 @@ from datetime import UTC, datetime
 from perdure.access.redact import mask
 from perdure.archive.host_questions import HostQuestion
 from perdure.identity import make_memory_id
-from perdure.memories import cue_use, gate, mining_answer
+from perdure.memories import cue_use, gate, mining_answer, subject
+from perdure.memories.explicit import guess_kind
 from perdure.memories.gate import GateReason
-from perdure.memories.grammar import claims
 from perdure.memories.host_question import MIN_CODE_CHARS
 from perdure.memories.mining_answer import MiningInput, OperationRefusal
 from perdure.memories.mining_question import find_lowest_trust
 from perdure.memories.proposals import is_negated
-from perdure.memories.stated import guess_kind
 from perdure.memories.store import MemoryDraft
 from perdure.regex import lazy_re
 from perdure.text import normalise, one_line, printable
@@ -80,7 +79,7 @@ def decide_statement(
     op = {
         "op": "create",
         "id": "",
-        "path": statement.path or claims.path_for(statement.text, guess_kind(statement.text)),
+        "path": statement.path or subject.path_for(statement.text, guess_kind(statement.text)),
         "kind": statement.kind or guess_kind(statement.text),
         "text": statement.text,
         "turns": [1, len(mining_input.messages)],

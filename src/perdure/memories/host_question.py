@@ -18,8 +18,8 @@ from perdure.access.redact import mask
 from perdure.capture.events import is_command
 from perdure.formats.fixes import Fix, find_fixes
 from perdure.memories.gate import find_weakness
-from perdure.memories.grammar.sentences import sentences
 from perdure.memories.routine import is_routine
+from perdure.memories.sentences import sentences
 from perdure.regex import lazy_re
 from perdure.text import one_line, printable, tokens
 from perdure.types import Turn

@@ -18,12 +18,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from perdure.archive.memory_events import fold_path
 from perdure.errors import UsageError
-from perdure.memories.grammar import claims
-from perdure.memories.grammar.values import Claim
+from perdure.memories import subject
 from perdure.regex import lazy_re
 from perdure.text import normalise
 from perdure.types import Memory, Span
@@ -362,18 +361,17 @@ def pair_changed(new_statements: Sequence[tuple[str, str]], old_statements: Mapp
 
     new_statements: (section path, words) that no old statement has. old_statements: path -> words of those
     that are gone. A new statement replaces an old one if both are below the same headings and share most of
-    their words, or claim the same thing. With more than MAX_COMPARED pairs none is compared: that is
+    their words, or the new one replaces it by what it says. With more than MAX_COMPARED pairs none is compared: that is
     another page under an old name.
     """
     if len(new_statements) * len(old_statements) > MAX_COMPARED:
         return {}
-    unpaired = {path: _read_statement(words) for path, words in old_statements.items()}
+    unpaired = dict(old_statements)
     paths_by_number = {}
     for number, (section, words) in enumerate(new_statements):
-        content = _read_statement(words)
         likeness_by_path = [
-            (_measure_likeness(content, old_content), path)
-            for path, old_content in unpaired.items()
+            (_measure_likeness(words, old_words), path)
+            for path, old_words in unpaired.items()
             if path.rpartition("/")[0] == section
         ]
         likeness, path = max(likeness_by_path, default=(0.0, ""))
@@ -383,23 +381,9 @@ def pair_changed(new_statements: Sequence[tuple[str, str]], old_statements: Mapp
     return paths_by_number
 
 
-class _StatementContent(NamedTuple):
-    words: frozenset[str]
-    claim: Claim | None
-
-
-def _read_statement(words: str) -> _StatementContent:
-    return _StatementContent(frozenset(_WORD.findall(normalise(words))), claims.claim(words))
-
-
-def _measure_likeness(new_content: _StatementContent, old_content: _StatementContent) -> float:
-    """Return the share of words that two statements have in common; 1.0 if both claim something of the same
-    thing.
-    """
-    if (
-        new_content.claim is not None
-        and old_content.claim is not None
-        and claims.same_subject(new_content.claim, old_content.claim)
-    ):
+def _measure_likeness(new_words: str, old_words: str) -> float:
+    """Return the share of words that two statements have in common; 1.0 if the new one replaces the old one."""
+    new_bag, old_bag = (frozenset(_WORD.findall(normalise(words))) for words in (new_words, old_words))
+    if new_bag & old_bag and subject.replaces(new_words, old_words):
         return 1.0
-    return len(new_content.words & old_content.words) / max(1, len(new_content.words), len(old_content.words))
+    return len(new_bag & old_bag) / max(1, len(new_bag), len(old_bag))

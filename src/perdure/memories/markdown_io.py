@@ -26,8 +26,8 @@ from perdure.errors import NotFound, UsageError
 from perdure.identity import find_project, make_memory_id
 from perdure.memories import markdown
 from perdure.memories import markdown as notes
+from perdure.memories.explicit import guess_kind
 from perdure.memories.markdown import ParsedNotes
-from perdure.memories.stated import guess_kind
 from perdure.memories.store import Memories, MemoryDraft
 from perdure.regex import lazy_re
 from perdure.types import TRUSTS, Memory, MemoryKind, Trust

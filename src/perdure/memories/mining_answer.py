@@ -17,12 +17,11 @@ from perdure.access.redact import mask
 from perdure.archive import memory_events
 from perdure.errors import UsageError
 from perdure.index.memory_rows import MemoryUse
-from perdure.memories import gate, mining_question
+from perdure.memories import gate, mining_question, subject
 from perdure.memories.gate import GateReason
-from perdure.memories.grammar import claims
-from perdure.memories.grammar.sentences import sentences
 from perdure.memories.mining_question import MiningMessage, find_lowest_trust
 from perdure.memories.scope import is_said_everywhere
+from perdure.memories.sentences import sentences
 from perdure.memories.store import MAX_TEXT_BYTES, MemoryDraft
 from perdure.regex import lazy_re
 from perdure.text import index_terms, normalise, one_line, printable, without_stopwords
@@ -181,7 +180,7 @@ def _place_on_known(known_memory: Memory, draft: MemoryDraft, op_name: str) -> M
     placed_draft = replace(draft, path=known_memory.path, project=known_memory.project, agent=known_memory.agent)
     if op_name == "supersede":
         return placed_draft
-    if not draft.text or claims.says_same(draft.text, known_memory.text):
+    if not draft.text or subject.says_same(draft.text, known_memory.text):
         return replace(placed_draft, text=known_memory.text, kind=known_memory.kind)
     trust = find_lowest_trust([known_memory.trust, draft.trust])
     valid_from, valid_until = draft.valid_from or known_memory.valid_from, draft.valid_until or known_memory.valid_until

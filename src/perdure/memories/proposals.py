@@ -23,16 +23,14 @@ from perdure.archive.memory_events import Op, fold_path
 from perdure.identity import make_memory_id
 from perdure.index import memory_replay
 from perdure.index.memory_replay import MemoryChain, get_chain
-from perdure.memories import cue_use
-from perdure.memories.grammar import claims
-from perdure.memories.grammar.values import Claim
+from perdure.memories import cue_use, subject
 from perdure.memories.scope import is_said_everywhere
 from perdure.regex import lazy_re
 from perdure.types import TRUSTS, Memory
 
-ProposalKind = Literal["narrow", "chain", "lift", "merge", "split", "retire"]
+ProposalKind = Literal["guess", "narrow", "chain", "lift", "merge", "split", "retire"]
 MemoriesByChain = dict[MemoryChain, list[Memory]]
-PROPOSAL_KINDS: tuple[ProposalKind, ...] = ("narrow", "chain", "lift", "merge", "split", "retire")  # order
+PROPOSAL_KINDS: tuple[ProposalKind, ...] = ("guess", "narrow", "chain", "lift", "merge", "split", "retire")  # order
 
 MIN_EPISODES = 3  # on as many days, to become one general memory (decisions/017)
 EPISODE_LIKENESS = 0.65  # lowest share of common words of two episodes
@@ -43,6 +41,7 @@ COLD_HEAT = 0.1  # heat below which a memory is cold (row D09)
 QUIET_TIME = timedelta(days=30)  # without being said or used
 FAINT_DECAY = 0.05  # below this decay a memory is retired first (row D05); it decides nothing else
 _MAX_KEY_HOLDERS = 50  # a word shared by more memories finds no candidates
+_MAX_KEY_WORDS = 8  # telling words of a statement by which others are found
 _MAX_TEXT_CHARS = 600  # of a model's wording
 _FOUND_WAYS = ("stated", "mined", "consolidated")  # values of `how` for what was found in conversations
 
@@ -103,17 +102,20 @@ class _MemoryFeatures:
     words: frozenset[str]  # words that carry meaning, without times
     marks: frozenset[str]  # numbers, identifiers and names, without times
     is_negated: bool
-    claim: Claim | None
-    subject: str  # folded path of the claim; "" without a claim
 
 
 def find_proposals(
-    memories: Iterable[Memory], *, now: datetime, run_projects: Mapping[str, str] | None = None
+    memories: Iterable[Memory],
+    *,
+    now: datetime,
+    run_projects: Mapping[str, str] | None = None,
+    guess_ids: Collection[str] = (),
 ) -> list[ConsolidationProposal]:
     """Return everything that could be tidied up among all of an owner's memories, each memory in at most one
     proposal.
 
-    run_projects: the project of each run that has one, by run id.
+    run_projects: the project of each run that has one, by run id. guess_ids: memories that earlier rules guessed
+    (`stated.find_guesses`).
     """
     ordered_memories = sorted(memories, key=lambda memory: (memory.stated_at, memory.order, memory.memory_id))
     features = [
@@ -124,6 +126,7 @@ def find_proposals(
         _IdMaker({memory.memory_id for memory in ordered_memories}),
     )
     steps: dict[ProposalKind, Callable[[list[_MemoryFeatures]], Iterator[ConsolidationProposal]]] = {
+        "guess": lambda remaining: _propose_guesses(remaining, memories_by_chain, guess_ids),
         "narrow": lambda remaining: _propose_narrower_scopes(remaining, memories_by_chain, run_projects or {}),
         "chain": lambda remaining: _propose_chains(remaining, memories_by_chain),
         "lift": lambda remaining: _propose_lifts(remaining, memories_by_chain, id_maker),
@@ -170,15 +173,12 @@ def is_negated(text: str) -> bool:
 def _extract_features(memory: Memory) -> _MemoryFeatures:
     timeless_words = [word for word in cue_use.iter_words(_DATE.sub(" ", memory.text)) if word.stem not in _TIME_STEMS]
     stems = tuple(word.stem for word in cue_use.iter_words(memory.text) if word.stem not in _FILLER_WORDS)
-    claim = claims.claim(memory.text)
     return _MemoryFeatures(
         memory,
         stems,
         frozenset(word.stem for word in timeless_words if word.weight),
         frozenset(word.stem for word in timeless_words if word.weight >= cue_use.NAME_WEIGHT),
         is_negated(memory.text),
-        claim,
-        fold_path(claim.path) if claim is not None else "",
     )
 
 
@@ -223,11 +223,11 @@ def _group_alike(
 ) -> list[list[_MemoryFeatures]]:
     """Group alike memories by twos and more around the oldest of each group.
 
-    Only memories that share a rare word or a claim are compared.
+    Only memories that share a rare word are compared.
     """
     grouped: set[int] = set()
     groups = []
-    for n, later_numbers in enumerate(_find_sharing([_list_keys(face) for face in features])):
+    for n, later_numbers in enumerate(_find_sharing([feature.words for feature in features])):
         group = (
             [] if n in grouped else [m for m in later_numbers if m not in grouped and is_one(features[n], features[m])]
         )
@@ -247,27 +247,19 @@ def _find_sharing(keys: Sequence[Collection[str]]) -> Iterator[list[int]]:
         yield sorted({m for key in item_keys if len(holders[key]) <= _MAX_KEY_HOLDERS for m in holders[key] if m > n})
 
 
-def _list_keys(feature: _MemoryFeatures) -> set[str]:
-    return {*feature.words, *([f"claim {feature.subject}"] if feature.subject else [])}
-
-
-def _list_claim_keys(feature: _MemoryFeatures) -> set[str]:
-    """Return the keys that two contradicting claims share: the attribute with a word of its entity or value."""
-    if feature.claim is None:
-        return set()
-    claim_text = " ".join((feature.claim.entity, feature.claim.value, feature.claim.old_value))
-    return {f"{fold_path(feature.claim.attribute)} {word.stem}" for word in cue_use.iter_words(claim_text)}
+def _list_keys(text: str) -> set[str]:
+    """Return the keys that two statements about the same thing share: their telling words, and pairs of them."""
+    words = sorted(subject.read_subject(text).words[:_MAX_KEY_WORDS])
+    return {*words, *map(" ".join, combinations(words, 2))}
 
 
 def _is_duplicate(a: _MemoryFeatures, b: _MemoryFeatures) -> bool:
     """Return True for near-duplicates: one restates the other, or has its words in their order and few more."""
-    if not (a.subject and a.subject == b.subject) and len(a.words & b.words) < DUPLICATE_SHARE * min(
-        len(a.words), len(b.words)
-    ):
+    if len(a.words & b.words) < DUPLICATE_SHARE * min(len(a.words), len(b.words)):
         return False
-    if claims.says_same(a.memory.text, b.memory.text):
+    if subject.says_same(a.memory.text, b.memory.text):
         return True
-    if _is_different(a, b) or (a.claim and b.claim and a.claim != b.claim):
+    if _is_different(a, b) or _is_contradiction(b, a):
         return False
     short_stems, long_stems = sorted((a.stems, b.stems), key=len)
     remaining_stems = iter(long_stems)
@@ -292,6 +284,22 @@ def _is_different(a: _MemoryFeatures, b: _MemoryFeatures) -> bool:
 
 
 # the kinds of proposals ------------------------------------------------------------------------------------------
+
+
+def _propose_guesses(
+    features: Sequence[_MemoryFeatures], memories_by_chain: MemoriesByChain, guess_ids: Collection[str]
+) -> Iterator[ConsolidationProposal]:
+    """Propose to retire what earlier rules guessed, with the guesses that it replaced.
+
+    What somebody kept on purpose and a guess superseded is current again then.
+    """
+    for feature in features:
+        memory = feature.memory
+        if memory.memory_id in guess_ids:
+            older_guesses = [m for m in _find_history([memory], memories_by_chain) if m.memory_id in guess_ids]
+            reason = "guessed by rules from a plain sentence; nobody asked to keep it"
+            retired_ids = _list_ids([memory, *older_guesses])
+            yield replace(_build_proposal("guess", reason, [feature]), retired_ids=retired_ids)
 
 
 def _propose_narrower_scopes(
@@ -330,7 +338,7 @@ def _propose_chains(
     """
     for scope in _group_by_scope(features):
         taken_numbers: set[int] = set()
-        for n, later_numbers in enumerate(_find_sharing([_list_claim_keys(feature) for feature in scope])):
+        for n, later_numbers in enumerate(_find_sharing([_list_keys(feature.memory.text) for feature in scope])):
             m = next(
                 (m for m in later_numbers if m not in taken_numbers and _is_contradiction(scope[m], scope[n])), None
             )
@@ -345,10 +353,10 @@ def _propose_chains(
 
 
 def _is_contradiction(newer: _MemoryFeatures, older: _MemoryFeatures) -> bool:
-    if newer.claim is None or older.claim is None or get_chain(newer.memory) == get_chain(older.memory):
+    if get_chain(newer.memory) == get_chain(older.memory) or "event" in (newer.memory.kind, older.memory.kind):
         return False
-    is_other_value = (newer.claim.value, newer.claim.negated) != (older.claim.value, older.claim.negated)
-    return is_other_value and claims.same_subject(newer.claim, older.claim)
+    texts = newer.memory.text, older.memory.text
+    return subject.replaces(*texts) and not subject.says_same(*texts)
 
 
 def _propose_lifts(
@@ -426,16 +434,19 @@ def _propose_splits(
 ) -> Iterator[ConsolidationProposal]:
     """Propose a memory for each part of one that says two things, all with the same sources."""
     for feature in features:
-        parts = _split_claims(feature.memory.text)
-        if not parts or any(claims.same_subject(a[1], b[1]) for a, b in combinations(parts, 2)):
-            continue
         memory = feature.memory
-        if _find_history([memory], memories_by_chain):
+        parts = _split_facts(memory.text)
+        if not parts or _find_history([memory], memories_by_chain):
             continue
         draft = _build_proposal("split", f"{len(parts)} facts in one memory", [feature])
         new_memories = [
-            replace(_merge_memories(memory, [memory]), text=part, path=claim.path, entities=text.entities(part))
-            for part, claim in parts
+            replace(
+                _merge_memories(memory, [memory]),
+                text=part,
+                path=subject.path_for(part, memory.kind),
+                entities=text.entities(part),
+            )
+            for part in parts
         ]
         yield replace(
             draft,
@@ -444,15 +455,14 @@ def _propose_splits(
         )
 
 
-def _split_claims(text: str) -> list[tuple[str, Claim]]:
-    """Return the parts of a text with their claims; none if there is only one part, or one of them claims
-    nothing.
+def _split_facts(text: str) -> list[str]:
+    """Return the parts of a text that each say what one thing is; none if there is only one part, or one of them does
+    not stand by itself.
     """
     parts = [part.strip(" ,;") for part in _PART_BREAK.split(text) if part.strip(" ,;.")]
-    if len(parts) < 2:  # finding the claim of a text is the slow part
-        return []
-    claiming_parts = [(part, claim) for part in parts if (claim := claims.claim(part)) is not None]
-    return claiming_parts if len(claiming_parts) == len(parts) else []
+    frames = [subject.read_subject(part).frame for part in parts]
+    subjects = [frame[0] for frame in frames if frame is not None]
+    return parts if len(parts) > 1 and len(subjects) == len(parts) == len(set(subjects)) else []
 
 
 def _propose_retirements(

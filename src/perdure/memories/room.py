@@ -234,7 +234,7 @@ class MemoryRoom(Memories):
         return [hit.memory for hit in self._nearest(text, limit=_RELATED, fits=fits, is_own=True)]
 
     def keep_stated(self, *, limit_s: float | None = None) -> StatementsResult:
-        """Keep what people plainly stated in new captures: preferences, decisions, facts.
+        """Keep what people told the agent to keep in new captures, by explicit forms.
 
         By rules, without a model. If interrupted, the next call goes on; nothing is kept twice.
         """
@@ -284,23 +284,29 @@ class MemoryRoom(Memories):
 
     def proposals(self) -> list[ConsolidationProposal]:
         """Return what could be tidied up among the memories. Changes nothing."""
-        from perdure.memories import consolidate
+        from perdure.memories import consolidate, stated
 
-        return consolidate.list_proposals(self)
+        return consolidate.list_proposals(self, guess_ids=stated.find_guesses(self, self.connections.archive))
 
     def consolidate(
         self, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None
     ) -> ConsolidationResult:
         """Apply proposals, all when none is named; `undo` takes it back.
 
-        kind: only those of this kind (narrow, chain, lift, merge, split, retire). reword: words a memory that is made
-        of several; the model of the role `summariser` unless given, if there is one, else rules.
+        kind: only those of this kind (guess, narrow, chain, lift, merge, split, retire). reword: words a memory that is
+        made of several; the model of the role `summariser` unless given, if there is one, else rules.
         """
-        from perdure.memories import consolidate
+        from perdure.memories import consolidate, stated
 
         chat = self.connections.chat("summariser", job="consolidate") if reword is None else None
         reword = consolidate.make_reword(chat) if chat is not None else reword
-        result = consolidate.apply_proposals(self, ids, kind=kind, reword=reword)
+        result = consolidate.apply_proposals(
+            self,
+            ids,
+            kind=kind,
+            reword=reword,
+            guess_ids=stated.find_guesses(self, self.connections.archive),
+        )
         self.write_notes([memory_id for proposal in result.proposals for memory_id, _ in proposal.new_projects])
         self.embed_new()
         return result

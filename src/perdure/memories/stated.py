@@ -1,32 +1,31 @@
-"""Make memories of what people plainly stated: by rules, turn by turn, each with its kind and its source.
+"""Make memories of what people told an agent to keep: by explicit forms, each with its kind and its source.
 
 Only text that a person typed counts, and only from captures of the owner's own sessions. The id of such
 a memory follows from its words and the time at which they were said, so a second look, another copy of
 the session or another home makes the same memory and no second one. The progress is kept in the ledger:
-losing it costs another look. The grammar of statements is in `grammar`; no model is asked.
+losing it costs another look. The forms are in `explicit`; no model is asked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from perdure.access.redact import mask
 from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
 from perdure.identity import make_memory_id
-from perdure.memories.grammar.statements import Statement, stated
+from perdure.memories.explicit import Statement, find_statements
 from perdure.memories.mining_question import to_span
 from perdure.memories.scope import is_said_everywhere
 from perdure.memories.store import Memories, MemoryDraft
-from perdure.regex import lazy_re
 from perdure.text import normalise
-from perdure.types import MemoryKind, Run, Turn
+from perdure.types import Run, Turn
 
 # keeping statements -------------------------------------------------------------------------------------------
 
@@ -93,10 +92,10 @@ def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntr
 
 
 def _iter_statements(turn: Turn) -> Iterator[Statement]:
-    """Yield the plain statements in the typed text of a person's turn."""
+    """Yield what the typed text of a person's turn asks to keep."""
     for part in turn.parts:
         if part.kind == "text" and not is_command(part.text):
-            yield from stated(part.text)
+            yield from find_statements(part.text)
 
 
 def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> MemoryDraft:
@@ -116,30 +115,45 @@ def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> Memor
     )
 
 
-# kinds --------------------------------------------------------------------------------------------------------
-
-_PREFERENCE = lazy_re(
-    r"\s*(?:(?:i|we)\s+(?:(?:really|strongly|much|always|usually|do not|don't)\s+)?"
-    r"(?:prefer|like|love|hate|dislike|favou?r|want)|prefer)\b",
-    re.IGNORECASE,
-)
-_DECISION = lazy_re(r"\s*we(?:'ve| have)?\s+(?:decided|chose|chosen|agreed|settled)\b", re.IGNORECASE)
-_PROCEDURE = lazy_re(
-    r"\s*(?:always|never|do not|don't|make sure|remember to|before|after|when|whenever|if|run|use|write|keep|add|avoid"
-    r"|check|ensure|commit|test|read|ask|put|call|start|stop|update|install|build|deploy|create|set)\b",
-    re.IGNORECASE,
-)
+# what earlier rules guessed -----------------------------------------------------------------------------------
 
 
-def guess_kind(text: str) -> MemoryKind:
-    """Return the kind of a statement.
+def find_guesses(memories: Memories, archive: Archive) -> set[str]:
+    """Return the ids of memories that earlier rules guessed from plain sentences: today's forms would not keep them.
 
-    >>> [guess_kind(text) for text in ("Ich bevorzuge Tabs", "We decided on SQLite", "Run the tests first", "It rains")]
-    ['preference', 'decision', 'procedure', 'fact']
+    Left out are those that are pinned or were used, that say how they are to be kept, or whose conversation is gone:
+    what was said there cannot be read again.
     """
-    plain_text = text.replace("*", "").replace("`", "")
-    for pattern, kind in ((_PREFERENCE, "preference"), (_DECISION, "decision"), (_PROCEDURE, "procedure")):
-        if pattern.match(plain_text):
-            return kind  # type: ignore[return-value]
-    statements = stated(text)
-    return statements[0].kind if statements else "fact"
+    stated_memories = [memory for memory in memories.list_memories(every=True) if memory.how == "stated"]
+    texts_by_run: dict[str, frozenset[str] | None] = {}
+    guess_ids = set()
+    for memory in stated_memories:
+        if memory.retired or memory.pinned or memory.n_used or _is_among(memory.text, _list_texts(memory.text)):
+            continue
+        run_ids = {span.run_id for span in memory.sources}
+        for run_id in run_ids - texts_by_run.keys():
+            texts_by_run[run_id] = _read_kept_texts(archive, run_id)
+        texts = [texts_by_run[run_id] for run_id in run_ids]
+        if texts and not any(kept is None or _is_among(memory.text, kept) for kept in texts):
+            guess_ids.add(memory.memory_id)
+    return guess_ids
+
+
+def _read_kept_texts(archive: Archive, run_id: str) -> frozenset[str] | None:
+    """Return what a person asked to keep in a run; None if it cannot be read."""
+    try:
+        _, parsed = archive.read_turns(archive.get_entry(run_id))
+    except (DamagedRun, NotFound):
+        return None
+    turns = (turn for turn in parsed.turns if turn.author == "person" and not turn.is_summary)
+    return frozenset(mask(statement.text) for turn in turns for statement in _iter_statements(turn))
+
+
+def _list_texts(message: str) -> list[str]:
+    return [statement.text for statement in find_statements(message)]
+
+
+def _is_among(memory_text: str, texts: Iterable[str]) -> bool:
+    """Return True if one of the texts says what a memory says: earlier rules cut a sentence differently."""
+    text = normalise(memory_text)
+    return any(text in normalise(kept) or normalise(kept) in text for kept in texts)

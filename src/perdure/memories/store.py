@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perdure import text
 from perdure.access.redact import mask
@@ -26,13 +26,11 @@ from perdure.index import memory_replay, memory_rows, visibility
 from perdure.index.memory_replay import MemoryChain
 from perdure.index.memory_rows import ListRange, MemoryFilter, MemoryOrder
 from perdure.index.store import IndexConnection
-from perdure.memories import gate
+from perdure.memories import gate, subject
 from perdure.memories.gate import GateCounts, GateReason, GateRefusal, RepositoryFact
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Principal, Span, Trust
 
-if TYPE_CHECKING:
-    from perdure.memories.grammar.values import Claim
-
+_MAX_COMPARED_WORDS, _MIN_SHARED_WORDS = 8, 2  # telling words by which memories about one thing are found
 MAX_TEXT_BYTES = 8192  # of one memory: a statement, not a document (row M13)
 _MEMORY_ID_PREFIX = "mem-"
 _COMPARED_LITERALLY = (memory_events.FILE, "edited")  # a file is no single statement; a correction is exact
@@ -46,7 +44,7 @@ class MemoryDraft:
 
     text: str
     kind: MemoryKind = "fact"
-    path: str = ""  # "": the rules choose it by the claim of the text
+    path: str = ""  # "": chosen by the words of the text
     project: str | None = None
     stated_at: datetime | None = None
     trust: Trust = "owner"
@@ -342,7 +340,11 @@ class Memories:
         _check_draft(draft, clean_text)
         stated_at = min(draft.stated_at or now, now)
         agent = draft.agent or self.agent
-        path = memory_events.check_path(draft.path) if draft.path else self._choose_path(clean_text, draft, agent)
+        path = (
+            memory_events.check_path(draft.path)
+            if draft.path
+            else self._choose_path(clean_text, draft, agent, stated_at)
+        )
         return Memory(
             memory_id=draft.memory_id or self._make_id(now),
             text=clean_text,
@@ -382,38 +384,32 @@ class Memories:
             if not memory_rows.get_memories(self.index(), self.user, [new_id]):
                 return new_id
 
-    def _choose_path(self, memory_text: str, draft: MemoryDraft, agent: str) -> str:
-        """Choose a path by the words: the path of a memory about the same thing if there is one."""
-        from perdure.memories.grammar import claims
-
-        path, claim = claims.path_for(memory_text, draft.kind), claims.claim(memory_text)
-        if claim is None or self._list_chain(path, draft.project, agent):
+    def _choose_path(self, memory_text: str, draft: MemoryDraft, agent: str, stated_at: datetime) -> str:
+        """Choose a path by the words: that of a memory about the same thing if there is one."""
+        path = subject.path_for(memory_text, draft.kind)
+        if draft.kind == "event" or self._list_chain(path, draft.project, agent):  # one event does not end another
             return path
-        same_subject_paths = (
-            memory.path
-            for memory in self._list_same_attribute(claim, draft.project, agent)
-            if (other_claim := claims.claim(memory.text)) is not None and claims.same_subject(claim, other_claim)
-        )
-        return next(same_subject_paths, path)
+        for memory in self._list_alike(memory_text, draft.project, agent):
+            newer, older = (memory_text, memory.text) if memory.stated_at <= stated_at else (memory.text, memory_text)
+            if subject.replaces(newer, older) or subject.says_same(newer, older):
+                return memory.path
+        return path
 
     def _list_chain(self, path: str, project: str | None, agent: str) -> list[Memory]:
         return memory_rows.list_chain(
             self.index(), self.user, MemoryChain(agent, project or "", memory_events.fold_path(path))
         )
 
-    def _list_same_attribute(self, claim: Claim, project: str | None, agent: str) -> list[Memory]:
-        """Return the current memories of the same attribute in this project."""
-        condition = r"""superseded_by IS NULL AND NOT retired AND agent = ? AND project = ?
-            AND (place LIKE ? ESCAPE '\' OR ? <> '' AND instr(text, ?))"""
-        path_pattern, old_value = f"%/{_escape_like(memory_events.fold_path(claim.attribute))}", claim.old_value
-        return memory_rows.list_memories(
-            self.index(), self.user, condition, agent, project or "", path_pattern, old_value, old_value
-        )
+    def _list_alike(self, memory_text: str, project: str | None, agent: str) -> list[Memory]:
+        """Return the current memories of this project that share telling words with a text, the newest first."""
+        words = sorted(subject.read_subject(memory_text).words, key=len, reverse=True)[:_MAX_COMPARED_WORDS]
+        n_shared = " + ".join(["(instr(lower(text), ?) > 0)"] * len(words)) or "0"
+        condition = f"superseded_by IS NULL AND NOT retired AND agent = ? AND project = ? AND ({n_shared}) >= ?"
+        n_needed = min(_MIN_SHARED_WORDS, len(words)) or 1
+        return memory_rows.list_memories(self.index(), self.user, condition, agent, project or "", *words, n_needed)
 
     def _find_current_duplicate(self, memory: Memory, pending: Sequence[Memory]) -> Memory | None:
         """Return the current memory on the same path if it says the same."""
-        from perdure.memories.grammar import claims
-
         chain = memory_replay.get_chain(memory)
         chain_memories = [
             *memory_rows.list_chain(self.index(), self.user, chain),
@@ -431,7 +427,7 @@ class Memories:
             if memory.how in _COMPARED_LITERALLY:
                 is_same = memory.text == known_memory.text
             else:
-                is_same = claims.says_same(memory.text, known_memory.text)
+                is_same = subject.says_same(memory.text, known_memory.text)
             if is_same:
                 return known_memory
         return None

@@ -362,7 +362,13 @@ def test_the_context_is_shown_part_by_part(visitor):
 # use ------------------------------------------------------------------------------------------------------------
 
 
-def test_use_page_lists_used_and_unused_memories(told):
+def test_use_page_lists_used_and_unused_memories(house):
+    def prepare(home):
+        home.remember("The tide server and its port belong to the harbour.", path="tide-server/owner")
+        tell(home, PORT, "It listens on port 8642, as you said.")
+        home.memories.mark_used_cues(now=datetime.now().astimezone() + timedelta(hours=2))
+
+    told = house(prepare=prepare).visitor()
     seen = told.get("/use")
     with perdure.open(told.home, user="ada", read_only=True) as home:
         weeks = home.memories.injections.count_by_week(since_at=datetime.now().astimezone() - timedelta(weeks=5))

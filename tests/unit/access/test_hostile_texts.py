@@ -20,7 +20,7 @@ from perdure.access.fence import defuse_item
 from perdure.access.redact import mask
 from perdure.access.scan import scan
 from perdure.formats import messages
-from perdure.memories.grammar.statements import stated
+from perdure.memories.explicit import find_statements
 from perdure.recall.plan import plan
 from perdure.surfaces.web.render import render_markdown
 from perdure.types import Line
@@ -72,7 +72,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "redact": mask,
     "fence": lambda text: defuse_item("head\n" + text),
     "scan": scan,
-    "statements": stated,
+    "statements": find_statements,
     "parse": parse_messages,
     "index terms": text_module.index_terms,
     "names": text_module.entities,

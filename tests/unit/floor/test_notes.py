@@ -30,7 +30,6 @@ def memory(text, n=0, *, retired=False, project=None, kind="preference"):
         ("The project uses SQLite in WAL mode.", "Project uses SQLite WAL mode"),
         ("the  Project uses sqlite in WAL mode", "The project uses SQLite in WAL mode"),
         ("API responses should use {code, data}", "API responses should always use {code, data} format"),
-        ("My editor is Helix", "I use Helix"),
         ("Prefer functional style, avoid classes", "User prefers functional style and avoids classes"),
         ("Run the tests before you push", "Always run the tests before you push"),
         ("tabs", "Tabs"),

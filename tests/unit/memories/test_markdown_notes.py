@@ -89,9 +89,10 @@ def test_changed_statement_is_matched_by_heading_and_words() -> None:
     assert markdown.pair_changed(new, old) == {0: "n/a/one-1"}
 
 
-def test_changed_statement_is_matched_by_its_claim() -> None:
-    """Half of the words are the same, which would not do; both say what to indent with."""
-    assert markdown.pair_changed([("n/a", "Use spaces")], {"n/a/one-1": "Use tabs"}) == {0: "n/a/one-1"}
+def test_changed_statement_is_matched_by_the_old_value_it_names() -> None:
+    """One word of six is the same, which would not do."""
+    new_statements = [("n/a", "We use spaces instead of tabs")]
+    assert markdown.pair_changed(new_statements, {"n/a/one-1": "Use tabs"}) == {0: "n/a/one-1"}
 
 
 def test_an_old_statement_is_replaced_by_one_new_one_only() -> None:

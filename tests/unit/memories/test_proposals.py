@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from perdure.archive import memory_events
 from perdure.index import memory_replay
 from perdure.memories import proposals
-from perdure.memories.grammar import claims
-from perdure.memories.grammar.values import Claim
 from perdure.memories.proposals import find_proposals, is_faithful
 from perdure.types import Memory, Span
 
@@ -169,25 +167,11 @@ def test_two_outcomes_are_not_merged() -> None:
 # split and chain --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def port_rules(monkeypatch):
-    """Rules small enough to reason about: "X is V" claims V of X/state, "not" denies it."""
-
-    def claim(said: str) -> Claim | None:
-        words = said.strip(" .").casefold().split()
-        if len(words) not in (3, 4) or words[1] != "is":
-            return None
-        return Claim(words[0], "state", words[-1], "not" in words)
-
-    monkeypatch.setattr(claims, "claim", claim)
-
-
-@pytest.mark.usefixtures("port_rules")
 def test_memory_of_two_facts_is_split_with_its_sources() -> None:
     (proposal,) = found(memory(1, "Lyra is green and Vega is closed.", path="notes/both"))
     assert proposal.kind == "split"
     assert [(made.text, made.path) for made in proposal.new_memories] == [
-        ("Lyra is green", "lyra/state"), ("Vega is closed.", "vega/state"),
+        ("Lyra is green", "fact/lyra-green"), ("Vega is closed.", "fact/vega-closed"),
     ]  # fmt: skip
     assert {made.sources for made in proposal.new_memories} == {(Span("run1", 1, 2),)}
     assert len({made.memory_id for made in proposal.new_memories}) == 2
@@ -195,15 +179,14 @@ def test_memory_of_two_facts_is_split_with_its_sources() -> None:
     assert found(memory(1, "Lyra is green and Lyra is closed.")) == []
 
 
-@pytest.mark.usefixtures("port_rules")
 def test_contradiction_on_two_paths_becomes_one_history() -> None:
-    memories = settled(memory(1, "Lyra is green.", path="a"), memory(2, "Lyra is red.", path="b"))
-    assert current(memories) == ["Lyra is green.", "Lyra is red."]
+    memories = settled(memory(1, "The port of Lyra is 80.", path="a"), memory(2, "Lyra's port is 81 now.", path="b"))
+    assert current(memories) == ["Lyra's port is 81 now.", "The port of Lyra is 80."]
     (proposal,) = find_proposals(memories, now=NOW)
     assert (proposal.kind, proposal.new_paths) == ("chain", ((memories[1].memory_id, "a"),))
     done = after(memories, [proposal])
-    assert current(done) == ["Lyra is red."]
-    (old,) = [one for one in done if one.text == "Lyra is green."]
+    assert current(done) == ["Lyra's port is 81 now."]
+    (old,) = [one for one in done if one.text == "The port of Lyra is 80."]
     assert (old.superseded_by, old.retired) == (memories[1].memory_id, False)
     assert find_proposals(done, now=NOW) == []
 
@@ -278,7 +261,7 @@ def test_applying_all_of_them_settles(drawn) -> None:
 def test_order_of_memories_changes_nothing() -> None:
     memories = settled(*(memory(n, text, kind="event") for n, text in enumerate(EPISODES, start=1)))
     assert find_proposals(memories, now=NOW) == find_proposals(memories[::-1], now=NOW)
-    assert proposals.PROPOSAL_KINDS[:2] == ("narrow", "chain")
+    assert proposals.PROPOSAL_KINDS[:3] == ("guess", "narrow", "chain")
 
 
 # narrow -----------------------------------------------------------------------------------------------------------

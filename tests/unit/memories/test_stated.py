@@ -2,7 +2,9 @@
 
 import pytest
 
-from perdure.memories import stated
+from perdure.memories import consolidate, stated
+from perdure.memories.store import MemoryDraft
+from perdure.types import Span
 
 
 def keep_all(box, user="ada", **limits):
@@ -66,3 +68,36 @@ def test_forgotten_words_are_not_stated_again(captured):
 
     captured.tombstones = Forgotten()
     assert keep_all(captured).n_new == 0 and texts(captured) == set()
+
+
+def keep_guess(box, text, session):
+    """Keep a memory as an earlier release did, of a sentence that no form asks to keep."""
+    run_id = box.capture(session, text)
+    _, parsed = box.archive.read_turns(box.archive.get_entry(run_id))
+    span = Span(run_id, *parsed.turns[0].lines[0])
+    return box.open().keep_all([MemoryDraft(text, how="stated", sources=(span,))], by="rules")[0].memory.memory_id
+
+
+def test_guesses_of_earlier_rules_are_found(box):
+    guess = keep_guess(box, "The build of the gallery is red.", "a")
+    keep_guess(box, "I prefer tabs over spaces.", "b")
+    box.open().keep(MemoryDraft("The port is 8443"))
+    pinned = keep_guess(box, "The roof of the gallery is grey.", "c")
+    box.open().change([pinned], pinned=True)
+    box.open().keep_all([MemoryDraft("its source is gone", how="stated", sources=(Span("0" * 26, 0, 9),))], by="rules")
+    assert stated.find_guesses(box.open(), box.archive) == {guess}
+    box.capture("d", "remember that the tests need a clock")
+    keep_all(box)
+    assert stated.find_guesses(box.open(), box.archive) == {guess}, "what was kept behind a form is no guess"
+
+
+def test_guesses_are_retired_and_come_back(box):
+    guess = keep_guess(box, "The build of the gallery is red.", "a")
+    memories = box.open()
+    guess_ids = stated.find_guesses(memories, box.archive)
+    (proposal,) = consolidate.list_proposals(memories, guess_ids=guess_ids)
+    assert (proposal.kind, proposal.retired_ids) == ("guess", (guess,))
+    consolidate.apply_proposals(memories, kind="guess", guess_ids=guess_ids)
+    assert memories.list_memories() == [] and stated.find_guesses(memories, box.archive) == set()
+    consolidate.undo_consolidation(memories)
+    assert [memory.memory_id for memory in memories.list_memories()] == [guess]

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from perdure.archive.memory_events import fold_path
 from perdure.memories import gate, markdown
+from perdure.memories.explicit import guess_kind
 from perdure.memories.markdown import NoteItem
 from perdure.memories.markdown_io import FileRefusal, get_current_text, make_statement_id
 from perdure.memories.other_stores.records import StoreContents, StoreRecord
-from perdure.memories.stated import guess_kind
 from perdure.memories.store import MAX_TEXT_BYTES, Memories, MemoryDraft
 from perdure.text import normalise
 from perdure.types import Memory, Trust

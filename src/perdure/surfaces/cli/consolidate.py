@@ -108,6 +108,8 @@ def _print_sums(shell: Shell, totals: UtilitySums, *, n_more: int) -> None:
     epilog="""\
   perdure consolidate                          list the proposals; changes nothing
   perdure consolidate --only merge
+  perdure consolidate --only guess             what earlier rules guessed from plain sentences
+  perdure consolidate --apply --only guess     retire all of it
   perdure consolidate lift-1a2b3c4d            show that proposal in full
   perdure consolidate --apply lift-1a2b3c4d    apply it; without an id, apply all
   perdure consolidate --undo                   undo the last consolidation""",
@@ -119,10 +121,11 @@ def _print_sums(shell: Shell, totals: UtilitySums, *, n_more: int) -> None:
 )
 @click.option("--only", type=click.Choice(PROPOSAL_KINDS), help="List only proposals of this kind.")
 def consolidate_command(shell: Shell, ids: tuple[str, ...], is_apply: bool, is_undo: bool, only: str | None) -> None:
-    """List proposals to tidy up memories: merge duplicates, lift repeated episodes into one general memory, split
-    memories with two facts, put contradictions on one path, retire memories that were shown often and never used, and
-    limit memories to the project in which they were found. Nothing is deleted. A pinned memory is retired only if the
-    new memory that replaces it is pinned too. Age alone is no reason to retire a memory.
+    """List proposals to tidy up memories: retire what earlier rules guessed from plain sentences, merge duplicates,
+    lift repeated episodes into one general memory, split memories with two facts, put contradictions on one path,
+    retire memories that were shown often and never used, and limit memories to the project in which they were found.
+    Nothing is deleted. A pinned memory is retired only if the new memory that replaces it is pinned too. Age alone is
+    no reason to retire a memory.
     """
     if is_undo:
         if is_apply or only or len(ids) > 1:

@@ -17,11 +17,11 @@ from perdure.errors import MemoryMissing, UsageError
 from perdure.home import Home
 from perdure.identity import find_project
 from perdure.memories import gate
-from perdure.memories.grammar import claims
+from perdure.memories.explicit import guess_kind
 from perdure.memories.markdown_io import FileRefusal, ImportResult, ImportTerms
 from perdure.memories.other_stores import export
 from perdure.memories.repository import list_facts
-from perdure.memories.stated import guess_kind
+from perdure.memories.subject import path_for
 from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (
@@ -117,7 +117,7 @@ def _choose_project(
         raise UsageError("give only one of --project, --here and --everywhere")
     if options["project"] is not None:
         return resolve_project(home, options["project"])
-    memory_path = path or claims.path_for(statement, kind)
+    memory_path = path or path_for(statement, kind)
     if options["everywhere"] or (is_unscoped(memory_path, kind) and not options["here"]):
         return None
     return find_project(str(Path.cwd()))

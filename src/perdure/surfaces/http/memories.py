@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import NotFound
-from perdure.memories.stated import guess_kind
+from perdure.memories.explicit import guess_kind
 from perdure.surfaces.http import runs
 from perdure.surfaces.http.calls import HttpCall
 from perdure.surfaces.http.responses import (

@@ -31,9 +31,9 @@ from perdure.floor.layers import to_diary_day
 from perdure.floor.pages import DIARY
 from perdure.formats.call_text import describe_turn
 from perdure.home import Home
+from perdure.memories.explicit import guess_kind
 from perdure.memories.host_answer import HostStatement
 from perdure.memories.host_question import render_lines
-from perdure.memories.stated import guess_kind
 from perdure.placed_turns import label_with_owner
 from perdure.recall.pack import SPEAKER_LABELS, render_cue
 from perdure.surfaces import trees

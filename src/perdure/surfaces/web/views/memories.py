@@ -20,8 +20,8 @@ from perdure.archive.memory_events import MAX_PATH_BYTES, fold_path
 from perdure.errors import MemoryMissing, NotFound, UsageError
 from perdure.index.memory_rows import ListRange, MemoryFilter, MemoryOrder
 from perdure.memories import consolidate
+from perdure.memories.explicit import guess_kind
 from perdure.memories.proposals import PROPOSAL_KINDS, ConsolidationProposal, ProposalKind
-from perdure.memories.stated import guess_kind
 from perdure.surfaces.web import memory_display, visits
 from perdure.surfaces.web.render import clean, to_key
 from perdure.surfaces.web.views.statistics import TtlCache
@@ -257,6 +257,8 @@ MEMORY_LIST_VIEWS: tuple[View, ...] = (
 MAX_COUNTED = 5_000  # current memories whose proposals the first page counts: two to three seconds
 _MAX_PROPOSALS = 100  # proposals on one page
 KIND_WORDS: dict[ProposalKind, tuple[str, str]] = {  # kind -> (name, explanation)
+    "guess": ("Guessed", "Earlier rules took this from a plain sentence of a conversation; nobody asked to keep it. "
+              "It is retired."),
     "narrow": ("Only here", "This memory holds in all projects, but it was found in the conversations of one project, "
                "and nobody said that it holds everywhere. It will hold in that project."),
     "chain": ("Contradiction", "Two memories contradict each other. The newer one is current, the older one "

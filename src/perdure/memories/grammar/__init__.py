@@ -1,1 +1,0 @@
-"""Rules that guess statements from plain sentences. A later issue replaces them: nothing inside is renamed."""
