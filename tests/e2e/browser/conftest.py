@@ -76,7 +76,7 @@ def fill(home: Home) -> None:
 def told(home: Home) -> None:
     """A statement, and what took its place."""
     lines = [
-        said("user", "btw our staging server listens on port 8080, please restart it", STARTED),
+        said("user", "Remember that our staging server listens on port 8080. Please restart it.", STARTED),
         said("assistant", "Restarted.", STARTED + timedelta(minutes=1)),
         said("user", "we moved the staging server to port 9090, can you update the docs?", STARTED + timedelta(days=1)),
         said("assistant", "The docs say 9090 now.", STARTED + timedelta(days=1, minutes=1)),

@@ -78,7 +78,7 @@ def ids(site: Any) -> dict[str, str]:
     """What stands for the ids in the addresses."""
     with site.open() as home:
         runs = {run.conversation: run for run in (node.run for node in home.runs.forest(limit=100))}
-        changed = [memory for memory in home.memories.list_memories(every=True) if memory.path == "staging-server/port"]
+        changed = [memory for memory in home.memories.list_memories(every=True) if "staging server" in memory.text]
         (current,) = [memory.memory_id for memory in changed if memory.is_current]
         hit = home.search("sqlite", filters=Filters(runtimes=("claude-code",))).hits[0]
         events = home.journal().read(type_=injections.EVENT_TYPE)
