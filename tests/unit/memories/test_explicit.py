@@ -254,3 +254,11 @@ def test_hostile_text_takes_linear_time(piece: str) -> None:
     started = time.process_time()
     find_statements(message)
     assert time.process_time() - started < 2
+
+
+def test_a_report_that_something_should_never_happen_is_no_rule():
+    crash = "hm, i selected the theme while you were working and got a crash, that should never happen."
+    assert find_statements(crash) == [] and find_statements("This should never happen.") == []
+    assert [found.text for found in find_statements("Migrations should always be reversible.")] == [
+        "Migrations should always be reversible."
+    ]
