@@ -14,7 +14,7 @@ from perdure.regex import lazy_re
 
 _FOLDER = Path(__file__).parent / "forms"
 _PIECE = lazy_re(r"\s+|.")
-_SIGNS = {"*": r"\w*", "(": "(?:", "|": "|", ")": ")", "?": "?", "'": "['’]"}  # of a form, as regular expressions
+_SIGNS = {"*": r"\w*", "…": ".+?", "(": "(?:", "|": "|", ")": ")", "?": "?", "'": "['’]", "^": "^"}  # as expressions
 _SMALL = ("filler", "I", "we", "change", "place")
 _WHOLE_WORD = r"(?<!\w){}(?!\w)"
 _UNSPACED = lazy_re("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
@@ -62,12 +62,14 @@ class Language:
 def compile_form(line: str) -> str:
     """Return the regular expression of a form.
 
-    >>> bool(re.fullmatch(compile_form("i prefer (tabs|*ing)? …"), "i prefer typing in capitals"))
-    True
+    >>> re.fullmatch(compile_form("remember ^(no|a*)? …"), "remember any mocks")[1]
+    'any mocks'
     """
-    signs = _SIGNS | {"…": ".+?"}
-    parts = [r"(?:\s+)" if piece.isspace() else signs.get(piece) or re.escape(piece) for piece in _PIECE.findall(line)]
-    before, mark, after = "".join(parts).rpartition(".+?")
+    parts = (r"(?:\s+)" if piece.isspace() else _SIGNS.get(piece) or re.escape(piece) for piece in _PIECE.findall(line))
+    lead, mark, words = (form := "".join(parts)).partition("^")
+    if mark:
+        return f"{lead}({words})"
+    before, mark, after = form.rpartition(".+?")
     return before + (f"(.+{'?' if after else ''})" if mark else "") + after
 
 

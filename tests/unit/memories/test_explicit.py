@@ -262,3 +262,22 @@ def test_a_report_that_something_should_never_happen_is_no_rule():
     assert [found.text for found in find_statements("Migrations should always be reversible.")] == [
         "Migrations should always be reversible."
     ]
+
+
+@pytest.mark.parametrize("message, words", [
+    ("Remember no force pushes on main.", "no force pushes on main."),
+    ("Remember only Anna may approve releases", "only Anna may approve releases"),
+    ("Keep in mind we deploy only on Mondays.", "we deploy only on Mondays."),
+    ("记住我们用 pnpm", "我们用 pnpm"),
+])  # fmt: skip
+def test_what_is_remembered_keeps_the_words_that_turn_it(message, words):
+    assert [statement.text for statement in find_statements(message)] == [words]
+
+
+@pytest.mark.parametrize("message", [
+    "never mind, it works now", "Never do that again", "whenever you are ready", "I prefer not to say",
+    "we dropped the users table by accident", "note that this does not work yet", "This test must never have worked",
+    "the build should always pass but it doesn't", "requests must always time out here for some reason",
+])  # fmt: skip
+def test_words_for_the_moment_are_no_rule(message):
+    assert find_statements(message) == []
