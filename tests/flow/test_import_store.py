@@ -191,6 +191,15 @@ def test_what_a_model_wrote_is_held_for_review(opened, tmp_path: Path, stores) -
     done = home.memories.import_store("mem0", stores["mem0"])
     assert done.n_held == 3 and len(home.memories.list_in_review()) == 3
     assert home.memories.import_store("mem0", stores["mem0"]).plan.n_unchanged == 3
+    assert home.recall("which port does the staging database use?").cues == ()
+    assert "5433" in home.search("staging database").hits[0].text
+
+
+def test_what_was_retired_is_not_told_by_its_record(home, stores) -> None:
+    home.memories.import_store("mem0", stores["mem0"])
+    (memory,) = [memory for memory in home.memories.list_memories() if "5433" in memory.text]
+    home.memories.change([memory.memory_id], retired=True)
+    assert home.recall("which port does the staging database use?").cues == ()
 
 
 def test_a_record_is_told_without_those_beside_it(home, stores) -> None:

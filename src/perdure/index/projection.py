@@ -13,12 +13,12 @@ from itertools import chain
 from perdure import text
 from perdure.access.redact import mask
 from perdure.formats.call_text import writes_memory
-from perdure.formats.prompt_text import find_request, strip_wrappers
+from perdure.formats.prompt_text import find_request, is_client_notice, strip_wrappers
 from perdure.identity import make_thread_run_id, make_turn_id
 from perdure.index.encoding import OWN_WRITE, to_ms
 from perdure.index.write import ChunkRow, RunRow, TurnRow
 from perdure.regex import lazy_re
-from perdure.types import ParsedLines, Part, Run, Turn
+from perdure.types import STORE_RUNTIMES, ParsedLines, Part, Run, Turn
 
 CHUNK_CHARS = 2000  # decisions/005: the unit of ranking; about 500 tokens
 OVERLAP_CHARS = 200
@@ -68,6 +68,20 @@ def find_intent(turns: Sequence[Turn]) -> str:
     return mask(next(filter(None, chain(requests, short_requests, tasks)), ""))
 
 
+MACHINE_ROLE = "machine"  # role in filters of what a program wrote about the work: plans, summaries, reports
+NOTICE_ROLE = "notice"  # of what a client wrote for itself: rules, skills, output of its commands
+RECORD_ROLE = "record"  # of what another product stored: recall tells the memory that was made of it, or nothing
+
+
+def find_filter_role(runtime: str, turn: Turn) -> str:
+    """Return the role of a turn in filters; recall leaves out notices and records."""
+    if runtime in STORE_RUNTIMES:
+        return RECORD_ROLE
+    if turn.role != "user" or turn.author != "machine":
+        return turn.role
+    return NOTICE_ROLE if is_client_notice(turn.text("text")) else MACHINE_ROLE
+
+
 def _build_turn_row(run: Run, turn: Turn) -> TurnRow:
     identifier = make_turn_id(run.source, turn.offset)
     chunks = tuple(_split_into_chunks(identifier, turn.parts))
@@ -83,6 +97,7 @@ def _build_turn_row(run: Run, turn: Turn) -> TurnRow:
         facets=tuple(dict.fromkeys(_list_facets(turn))),
         thread=_hash_to_number(f"{run.source.key}\0{turn.thread}"),
         is_said=is_said,
+        filter_role=find_filter_role(run.source.runtime, turn),
         speaker=_find_speaker(first_text) if is_said else "",
     )
 

@@ -25,7 +25,7 @@ from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.sqlite import apsw, transaction, use_wal
 
-SCHEMA = 23  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 24  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000

@@ -16,7 +16,6 @@ import msgspec
 
 from perdure import formats
 from perdure.archive.archive import get_stored_sha256
-from perdure.formats.prompt_text import is_client_notice
 from perdure.identity import make_turn_id
 from perdure.index.embedded_texts import EmbeddedText, read_embedded_texts
 from perdure.index.encoding import hash_embedded_text, to_ms, to_scope_token
@@ -47,6 +46,7 @@ class TurnRow:
     facets: tuple[tuple[str, str], ...]  # (file | tool | skill | entity, value)
     thread: int  # equal for the turns of one thread: a source, or a sidechain in it
     is_said: bool  # True if a person or an agent wrote text in it: not a notice, and not only a call, result or thought
+    filter_role: str  # its role in filters: `find_filter_role`
     speaker: str  # the name before the text, where several people share a role ("Ada: …"); masked
 
 
@@ -69,8 +69,6 @@ class RunRow:
         return sum(row.turn.role == role for row in self.turns)
 
 
-# roles in filters of user turns that nobody typed: they tell of the work, or are a client's own
-MACHINE_ROLE, NOTICE_ROLE = "machine", "notice"
 _LINKS_PER_RUN = 1 << 20  # tree entries of one run are numbered from_offset * this + i
 _SCOPE_COLUMNS = ("user", "project", "conversation", "runtime", "machine", "agent")
 
@@ -277,16 +275,10 @@ def _insert_turn(
     for kind, value in row.facets:
         facet = index.add_facet(kind, value)
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
-    role = index.add_name("role", _find_filter_role(turn))
+    role = index.add_name("role", row.filter_role)
     for chunk in row.chunks:
         insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
     return len(row.chunks)
-
-
-def _find_filter_role(turn: Turn) -> str:
-    if turn.role != "user" or turn.author != "machine":
-        return turn.role
-    return NOTICE_ROLE if is_client_notice(turn.text("text")) else MACHINE_ROLE
 
 
 def insert_chunk(

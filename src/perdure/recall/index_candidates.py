@@ -24,7 +24,7 @@ from perdure.index.visibility import ReadScope
 from perdure.recall.candidates import MAX_CLOSING, MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
 from perdure.recall.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.recall.truth import Belief, Beliefs
-from perdure.types import STORE_RUNTIMES, Filters, Memory, Principal, Role, Window
+from perdure.types import Filters, Memory, Principal, Role, Window
 
 if TYPE_CHECKING:  # it imports numpy, which keyword recall does not need
     from perdure.index.vector_search import VectorSpace
@@ -174,7 +174,7 @@ class IndexCandidates:
         """Return those of these turns near a candidate that may be seen, and remember their ids."""
         in_sessions = keyword.find_turns_in_sessions(self.index, self.filters, sorted(turns))
         visible = turns - in_sessions - self._find_later(turns)
-        visible -= self._find_others(sorted(visible), is_readable=False) | self._find_records(visible)
+        visible -= self._find_others(sorted(visible), is_readable=False)
         self._key_by_id(dict.fromkeys(sorted(visible), 0.0))
         return visible
 
@@ -185,17 +185,6 @@ class IndexCandidates:
         as_of_ms = to_ms(self.as_of)
         rows = self._query_in("SELECT id, stated_ms FROM turn WHERE id IN ({})", sorted(turns))
         return {turn for turn, stated_ms in rows if stated_ms is None or as_of_ms is None or stated_ms >= as_of_ms}
-
-    def _find_records(self, turns: set[int]) -> set[int]:
-        """Return those of these turns that are records of another product's store: none is about the one beside it."""
-        runtimes = [self.index.find_name("runtime", name) for name in STORE_RUNTIMES]
-        known_runtimes = [runtime for runtime in runtimes if runtime is not None]
-        if not known_runtimes:
-            return set()
-        marks = ", ".join("?" * len(known_runtimes))
-        query = f"""SELECT turn.id FROM turn JOIN run ON run.id = turn.run
-            WHERE turn.id IN ({{}}) AND run.runtime IN ({marks})"""
-        return {turn for (turn,) in self._query_in(query, sorted(turns), *known_runtimes)}
 
     def _find_others(self, turns: Sequence[int], *, is_readable: bool) -> set[int]:
         """Return those of these turns that belong to others: the readable ones, or the others."""

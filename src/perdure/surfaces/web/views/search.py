@@ -53,6 +53,7 @@ _NAMES = {
     ("kind", "result"): "tool result",
     ("role", "machine"): "a program",
     ("role", "notice"): "a notice",
+    ("role", "record"): "a record",
 }
 _SAID_KINDS = ("text",)  # what people and agents said
 _SAID_ROLES = ("user", "assistant")
