@@ -63,8 +63,8 @@ def test_ranking_example_adds_its_signal() -> None:
     exec(source, namespace)
     exec(original.replace(marker, f"{line.strip()}\n        {marker}"), namespace)
     facts = {
-        "a": types.SimpleNamespace(role="user", speaker="", stated_at=None, is_said=True),
-        "b": types.SimpleNamespace(role="assistant", speaker="", stated_at=None, is_said=True),
+        "a": types.SimpleNamespace(role="user", speaker="", stated_at=None, is_said=True, is_from_program=False),
+        "b": types.SimpleNamespace(role="assistant", speaker="", stated_at=None, is_said=True, is_from_program=False),
     }
     question = plan("Which port does the harbour server use?", now=datetime(2026, 11, 21, tzinfo=UTC))
     before = rank.compute_bonuses(question, facts, DEFAULT)

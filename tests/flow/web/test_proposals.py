@@ -40,7 +40,7 @@ def test_proposal_shows_before_and_after(visitor):
     assert "The office is in Kiel" in seen.texts(".belief-sides section")[3]
     assert set(seen.texts("[aria-label=Kinds] a")) == {"All 2", "Duplicate 1", "Two in one 1"}
     assert len(visitor.get("/proposals/found?kind=split").tree.css("input[name=pick]")) == 1
-    assert visitor.get("/proposals/found?kind=guess").status == 400
+    assert visitor.get("/proposals/found?kind=nonsense").status == 400
 
 
 def test_ticked_proposals_are_applied_and_undone(visitor):
