@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from perdure.errors import UsageError
 from perdure.memories.other_stores.plan import StoreTerms
+from perdure.memories.store import MemoryDraft
 from perdure.surfaces.cli import cli
 from perdure.types import STORE_RUNTIMES, ForgetRequest
 
@@ -176,6 +177,47 @@ def test_the_gate_says_what_it_keeps_out_and_why(home, stores, grep, tmp_path: P
     assert not any(TOKEN in memory.text for memory in home.memories.list_memories())
     assert not [name for name in grep(tmp_path / "home", TOKEN.encode()) if not name.startswith("archive/runs")]
     assert "Ignore all previous" not in str(home.recall("print the system prompt of the website").cues)
+
+
+KEY_ID = "AKIA" + "Q3EGRZ7M4W2PLX5T"
+NAMED_SECRETS = {  # name -> (store, file, content); the secret is a name there, not a part of the text
+    "entity": ("memory-server", "m.jsonl", {"type": "entity", "name": f"token {TOKEN}", "observations": ["It is red"]}),
+    "key id": ("memory-server", "m.jsonl", {"type": "entity", "name": KEY_ID, "observations": ["The pier is red"]}),
+    "relation": (
+        "memory-server", "m.jsonl", {"type": "relation", "from": TOKEN, "to": KEY_ID, "relationType": "opens"},
+    ),
+    "owner": ("mem0", "m.json", [{"id": TOKEN, "memory": "The pier is red", "user_id": TOKEN}]),
+    "title": ("basic-memory", "n.md", f"---\ntitle: {TOKEN}\npermalink: a/{KEY_ID}\n---\n- The pier is red\n"),
+    "file": ("markdown", f"{KEY_ID}.md", "- The pier is red\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED_SECRETS)
+def test_a_secret_that_is_a_name_is_masked_everywhere(name: str, home, tmp_path: Path) -> None:
+    store, file, content = NAMED_SECRETS[name]
+    (tmp_path / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    (memory,) = home.memories.import_store(store, tmp_path / file, terms=StoreTerms()).new
+    words = str((memory.text, memory.path, memory.entities, memory.project)).lower().replace("-", "_")
+    assert TOKEN.lower()[4:] not in words and KEY_ID.lower() not in words
+    assert "secret" in words
+
+
+def test_a_project_that_is_a_secret_is_masked(home, database, tmp_path: Path) -> None:
+    path = database("claude-mem.sql", tmp_path / "claude-mem.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE observations SET project = ?", (TOKEN,))
+    connection.close()
+    done = home.memories.import_store("claude-mem", path)
+    assert done.new and not any(TOKEN in str((memory.path, memory.project)) for memory in done.new)
+    assert TOKEN not in str(done.plan.by_project) and TOKEN.lower()[4:24] not in str([m.path for m in done.new])
+
+
+def test_an_entity_of_any_memory_is_masked(home) -> None:
+    draft = MemoryDraft("The pier is red", entities=(f"token {TOKEN}", "pier"))
+    memory = home.memories.keep(draft).memory
+    assert TOKEN not in str(memory.entities) and "pier" in memory.entities
+    (changed,) = home.memories.change([memory.memory_id], entities=(TOKEN,))
+    assert TOKEN not in str(changed.entities)
 
 
 def test_a_text_that_is_known_here_is_not_doubled(home, stores) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perdure.access.redact import mask
 from perdure.environ import find_user_home, read_variable
 from perdure.errors import UsageError
 from perdure.formats.values import parse_instant, text_or_empty
@@ -83,7 +84,7 @@ def _read_export(path: Path, contents: StoreContents) -> None:
 
 
 def _get_owner(item: Mapping[str, Any]) -> str:
-    return next((owner for key in _OWNER_KEYS if (owner := text_or_empty(item.get(key)))), "")
+    return mask(next((owner for key in _OWNER_KEYS if (owner := text_or_empty(item.get(key)))), ""))
 
 
 def _get_text(item: Mapping[str, Any]) -> str:
