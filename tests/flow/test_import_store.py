@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from perdure.errors import UsageError
+from perdure.memories.markdown import slugify
+from perdure.memories.other_stores import plan
 from perdure.memories.other_stores.plan import StoreTerms
 from perdure.memories.store import MemoryDraft
 from perdure.surfaces.cli import cli
@@ -362,6 +364,31 @@ def test_memories_of_several_people_say_whose_they_are(home, tmp_path: Path) -> 
     (tmp_path / "m.json").write_text(json.dumps(items))
     done = home.memories.import_store("mem0", tmp_path / "m.json")
     assert sorted(memory.text for memory in done.new) == [f"{n}: Prefers tea in the morning" for n in ("mira", "tom")]
+
+
+def test_names_that_look_alike_are_different_records(home, tmp_path: Path) -> None:
+    ids = [f"conversation-memory-2026-{n:04}" for n in range(4)] + ["A1", "a1", "a_1", "a-1"]
+    path = tmp_path / "m.json"
+    items = [{"id": name, "memory": f"The gate number {n} is red"} for n, name in enumerate(ids)]
+    path.write_text(json.dumps(items))
+    done = home.memories.import_store("mem0", path)
+    assert len({memory.path for memory in done.new}) == len(home.memories.list_memories()) == len(ids)
+    again = home.memories.import_store("mem0", path)
+    assert (again.new, again.changed, again.plan.n_unchanged) == ([], [], len(ids))
+    path.write_text(json.dumps([{**item, "memory": item["memory"].replace("red", "green")} for item in items]))
+    changed = home.memories.import_store("mem0", path)
+    assert (changed.new, len(changed.changed), len(home.memories.list_memories())) == ([], len(ids), len(ids))
+
+
+def test_an_import_before_paths_had_digests_is_the_same_record(home, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps([{"id": "A1", "memory": "The gate is red"}]))
+    monkeypatch.setattr(plan, "_make_name", slugify)
+    home.memories.import_store("mem0", path)
+    monkeypatch.undo()
+    path.write_text(json.dumps([{"id": "A1", "memory": "The gate is green"}]))
+    done = home.memories.import_store("mem0", path)
+    assert ([memory.path for memory in done.changed], done.new) == (["mem0/a1"], [])
 
 
 def test_an_excluded_project_and_a_pause_keep_records_out(opened, stores, tmp_path: Path) -> None:

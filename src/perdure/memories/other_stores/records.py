@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -120,7 +121,7 @@ def name_subject(subject: str, statement: str) -> str:
     """
     subject = mask(subject)
     words = " ".join(subject.replace("_", " ").split())
-    is_named = words.lower() in statement.lower() or subject.lower() in statement.lower()
+    is_named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) for name in (words, subject))
     return statement if is_named or not words else f"{words}: {statement}"
 
 
