@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 from pathlib import Path
@@ -464,6 +465,58 @@ def test_the_command_previews_then_applies(perdure, stores) -> None:
     (result,) = json.loads(output)["result"]["imports"]
     assert (status, len(result["new"]), result["discarded"][0]["reason"]) == (0, 4, "instruction")
     assert "0 new, 0 changed, 4 unchanged" in perdure("import", "--from", "claude-mem", path, "--apply")[1]
+
+
+def test_a_preview_prints_words_literally(perdure, tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps([{"id": "a", "memory": "The gate [bold]is[/bold] :x: red", "user_id": "mira"}]))
+    assert "The gate [bold]is[/bold] :x: red" in perdure("import", "--from", "mem0", str(path))[1]
+
+
+def test_a_preview_names_the_command_that_applies_it(perdure, stores, tmp_path: Path) -> None:
+    path = shutil.copy(stores["memory-server"], tmp_path / "my memory.jsonl")
+    arguments = ["import", "--from", "memory-server", str(path), "--everywhere", "--json"]
+    (action,) = json.loads(perdure(*arguments)[1])["next_actions"]
+    assert action["command"] == f"perdure import --from memory-server '{path}' --everywhere --apply"
+    assert perdure(*shlex.split(action["command"])[1:])[0] == 0
+    assert json.loads(perdure(*arguments)[1])["next_actions"] == [], "nothing is left to import"
+
+
+GIVES_NOTHING = {  # name -> (store, file, content, words)
+    "numbers": ("mem0", "m.json", b"[1, 2, 3]", "is no memory"),
+    "torn lines": ("mem0", "m.jsonl", b'{"memory": "The gate\n{"mem', "is no JSON"),
+    "no text": ("markdown", "bin.json", b"\x00\xff\xfe", "UTF-8"),
+    "no name": ("memory-server", "m.jsonl", b'{"type":"entity","observations":["It is red"]}', "without a name"),
+    "torn entity": ("memory-server", "t.jsonl", b'{"type":"entity","na', "is no JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIVES_NOTHING)
+def test_a_named_file_that_gives_nothing_is_an_error(name: str, perdure, tmp_path: Path) -> None:
+    store, file, content, words = GIVES_NOTHING[name]
+    (tmp_path / file).write_bytes(content)
+    for more in ([], ["--apply"]):
+        status, output = perdure("import", "--from", store, str(tmp_path / file), *more)
+        assert status == 1 and words in output and file in output
+
+
+def test_an_export_of_nothing_is_an_error(perdure, tmp_path: Path) -> None:
+    perdure("remember", "I prefer Helix", "--everywhere")
+    for form in ("markdown", "mem0"):
+        out = tmp_path / form
+        status, output = perdure("memories", "export", str(out), "--to", form, "--prefix", "typo")
+        assert status == 1 and "'typo'" in output and not out.exists()
+
+
+def test_one_memory_a_line_is_read(home, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    for n_lines in (1, 2):
+        lines = [json.dumps({"id": f"m{n}", "memory": f"The gate number {n} is red"}) for n in range(n_lines)]
+        path.write_text("\n".join(lines) + "\n")
+        assert home.memories.import_store("mem0", path, dry_run=True).plan.n_records == n_lines
+    path.write_text(path.read_text() + '{"memory": ')
+    plan = home.memories.import_store("mem0", path, dry_run=True).plan
+    assert plan.n_records == 2 and plan.refusals[0].path.endswith("l.jsonl:3")
 
 
 @pytest.mark.parametrize(

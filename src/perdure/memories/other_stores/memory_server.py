@@ -44,7 +44,7 @@ def read(path: Path, contents: StoreContents) -> None:
     """Add the records of a graph: one for each observation and each relation. Raises UsageError for another file."""
     text = read_file(path)
     entries = list(_iter_entries(text, contents))
-    if text.strip() and not entries:
+    if text.strip() and not entries and not any("is no JSON:" in item.why for item in contents.refusals):
         raise UsageError(f"{path} holds no entities and relations of the MCP memory server")
     for place, entry in entries:
         if entry.get("type") == "entity":
