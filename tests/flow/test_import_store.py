@@ -266,6 +266,16 @@ def test_a_name_of_a_project_becomes_its_one_known_folder(home, stores, claude, 
     assert dict(plan.by_project) == {str(folder): 3, "website": 1}
 
 
+def test_a_folder_wins_over_a_name_of_an_earlier_import(home, stores, claude, tmp_path: Path) -> None:
+    home.memories.import_store("claude-mem", stores["claude-mem"])
+    assert home.memories.find_named_project("shop") == "shop"
+    transcript = tmp_path / "s.jsonl"
+    transcript.write_bytes(claude("user", "Hello there, what is new in the shop?", "u1", cwd="/work/shop"))
+    home.import_files([transcript])
+    home.upkeep.catch_up()
+    assert home.memories.find_named_project("shop") == "/work/shop"
+
+
 def test_a_database_of_an_early_claude_mem_is_read(home, tmp_path: Path) -> None:
     """Version 4: an observation is one text, and no session has another name."""
     with sqlite3.connect(tmp_path / "claude-mem.db") as connection:
@@ -460,11 +470,22 @@ def test_the_command_previews_then_applies(perdure, stores) -> None:
     path = str(stores["claude-mem"])
     status, output = perdure("import", "--from", "claude-mem", path)
     assert status == 0 and "4 would be new" in output and "Add --apply" in output and "instruction 1" in output
-    assert json.loads(perdure("memories", "list", "--json")[1])["result"]["memories"] == []
+    assert json.loads(perdure("memories", "list", "--json")[1])["error"]["code"] == "home-missing"
     status, output = perdure("import", "--from", "claude-mem", path, "--apply", "--json")
     (result,) = json.loads(output)["result"]["imports"]
     assert (status, len(result["new"]), result["discarded"][0]["reason"]) == (0, 4, "instruction")
     assert "0 new, 0 changed, 4 unchanged" in perdure("import", "--from", "claude-mem", path, "--apply")[1]
+
+
+def test_a_preview_makes_no_home_and_a_failed_import_a_sound_one(perdure, stores, tmp_path: Path) -> None:
+    status, output = perdure("import", "--from", "mem0", str(stores["mem0"]))
+    assert status == 0 and "3 would be new" in output and not (tmp_path / "cli").exists()
+    assert perdure("import", "--from", "mem0", str(tmp_path / "nowhere"))[0] == 2
+    assert perdure("import", "--from", "mcp")[0] == 2
+    assert not (tmp_path / "cli").exists()
+    assert perdure("import", "--from", "mem0", str(tmp_path / "nowhere"), "--apply")[0] == 2
+    status, output = perdure("search", "gate")
+    assert "cannot be used" not in output and "Nothing found" in output
 
 
 def test_a_preview_prints_words_literally(perdure, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.config import McpSourceConfig
 from perdure.errors import ConfigFault, PackageMissing, PerdureError, SourceAway, UsageError
 from perdure.surfaces.cli.common import Shell, format_count
+from perdure.surfaces.cli.import_home import open_import_home
 from perdure.text import printable
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def import_sources(shell: Shell, names: Sequence[str], *, is_applied: bool) -> N
         import perdure.surfaces.mcp.sources  # noqa: F401
     except ModuleNotFoundError as error:
         raise PackageMissing("pip install 'perdure[mcp]'") from error
-    with shell.open_home(create=True) as home:
+    with open_import_home(shell, is_applied=is_applied) as home:
         configured = home.config.mcp.sources
         chosen = {name: _get_source(configured, name) for name in names or configured}
         if not chosen:

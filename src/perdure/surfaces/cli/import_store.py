@@ -14,6 +14,7 @@ from perdure.errors import UsageError
 from perdure.memories.markdown_io import FileRefusal
 from perdure.memories.other_stores.plan import DiscardedRecord, PlannedRecord, StorePlan, StoreTerms
 from perdure.surfaces.cli.common import Shell, format_count, format_time, show_progress
+from perdure.surfaces.cli.import_home import open_import_home
 from perdure.surfaces.cli.memory_common import memory_to_json, resolve_project
 from perdure.types import Trust
 
@@ -33,7 +34,7 @@ def import_store(shell: Shell, store: str, paths: Sequence[Path], options: dict[
     if options["trust"] == "owner" and store != _MARKDOWN:
         raise UsageError(f"a model wrote what {store} holds, so it is never your word: --trust agent, or web")
     is_applied = options["apply"]
-    with shell.open_home(create=True) as home:
+    with open_import_home(shell, is_applied=is_applied) as home:
         terms = _build_terms(home, options)
         with show_progress(shell, "importing", None) as step:
             imports = [
