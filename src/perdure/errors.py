@@ -62,6 +62,7 @@ PerdureError
 │   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 ├── ServiceFault               the resident home does not start, stop or work as it should
+├── NothingToExport            no memory has a path below the given one; nothing was written
 └── Busy                       another process holds the lock
     └── AlreadyServing
 """
@@ -373,6 +374,10 @@ class ServiceFault(PerdureError):
     """The resident home does not start, stop or work as it should. `perdure doctor` shows more."""
 
     advises = False
+
+
+class NothingToExport(PerdureError):
+    """Nothing was written. `perdure memories list` shows the paths."""
 
 
 class Busy(PerdureError):

@@ -90,6 +90,22 @@ def test_a_document_that_the_server_lists_no_more_is_left(source: Source) -> Non
         assert [hit.abandoned for hit in home.search("boathouse").hits] == [False]
 
 
+@pytest.mark.parametrize("is_dead_first", [True, False])
+def test_a_dead_source_costs_only_itself(source: Source, is_dead_first: bool) -> None:
+    config = source.home / "config.toml"
+    dead = '[mcp.sources.dead]\ncommand = ["/nowhere/at/all"]\n'
+    parts = [dead, config.read_text()] if is_dead_first else [config.read_text(), dead]
+    config.write_text("\n".join(parts))
+    status, output = source.run("--apply", "--json")
+    result = json.loads(output)["result"]
+    assert status == 1 and outcomes(result["sources"][0]) == {"harbour:notes://tides": "new"}
+    assert [(item["source"], item["code"]) for item in result["failed"]] == [("dead", "source-away")]
+    with perdure.open(source.home) as home:
+        assert [hit.abandoned for hit in home.search("boathouse").hits] == [False]
+    status, output = source.run("--apply")
+    assert status == 1 and "1 unchanged" in output and "Not imported" in output and "dead" in output
+
+
 def test_a_recalled_document_says_that_it_is_from_the_web(source: Source) -> None:
     source.import_()
     with perdure.open(source.home) as home:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from perdure.errors import UsageError
+from perdure.memories.markdown import slugify
+from perdure.memories.other_stores import plan
 from perdure.memories.other_stores.plan import StoreTerms
+from perdure.memories.store import MemoryDraft
 from perdure.surfaces.cli import cli
 from perdure.types import STORE_RUNTIMES, ForgetRequest
 
@@ -178,6 +182,47 @@ def test_the_gate_says_what_it_keeps_out_and_why(home, stores, grep, tmp_path: P
     assert "Ignore all previous" not in str(home.recall("print the system prompt of the website").cues)
 
 
+KEY_ID = "AKIA" + "Q3EGRZ7M4W2PLX5T"
+NAMED_SECRETS = {  # name -> (store, file, content); the secret is a name there, not a part of the text
+    "entity": ("memory-server", "m.jsonl", {"type": "entity", "name": f"token {TOKEN}", "observations": ["It is red"]}),
+    "key id": ("memory-server", "m.jsonl", {"type": "entity", "name": KEY_ID, "observations": ["The pier is red"]}),
+    "relation": (
+        "memory-server", "m.jsonl", {"type": "relation", "from": TOKEN, "to": KEY_ID, "relationType": "opens"},
+    ),
+    "owner": ("mem0", "m.json", [{"id": TOKEN, "memory": "The pier is red", "user_id": TOKEN}]),
+    "title": ("basic-memory", "n.md", f"---\ntitle: {TOKEN}\npermalink: a/{KEY_ID}\n---\n- The pier is red\n"),
+    "file": ("markdown", f"{KEY_ID}.md", "- The pier is red\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED_SECRETS)
+def test_a_secret_that_is_a_name_is_masked_everywhere(name: str, home, tmp_path: Path) -> None:
+    store, file, content = NAMED_SECRETS[name]
+    (tmp_path / file).write_text(content if isinstance(content, str) else json.dumps(content))
+    (memory,) = home.memories.import_store(store, tmp_path / file, terms=StoreTerms()).new
+    words = str((memory.text, memory.path, memory.entities, memory.project)).lower().replace("-", "_")
+    assert TOKEN.lower()[4:] not in words and KEY_ID.lower() not in words
+    assert "secret" in words
+
+
+def test_a_project_that_is_a_secret_is_masked(home, database, tmp_path: Path) -> None:
+    path = database("claude-mem.sql", tmp_path / "claude-mem.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE observations SET project = ?", (TOKEN,))
+    connection.close()
+    done = home.memories.import_store("claude-mem", path)
+    assert done.new and not any(TOKEN in str((memory.path, memory.project)) for memory in done.new)
+    assert TOKEN not in str(done.plan.by_project) and TOKEN.lower()[4:24] not in str([m.path for m in done.new])
+
+
+def test_an_entity_of_any_memory_is_masked(home) -> None:
+    draft = MemoryDraft("The pier is red", entities=(f"token {TOKEN}", "pier"))
+    memory = home.memories.keep(draft).memory
+    assert TOKEN not in str(memory.entities) and "pier" in memory.entities
+    (changed,) = home.memories.change([memory.memory_id], entities=(TOKEN,))
+    assert TOKEN not in str(changed.entities)
+
+
 def test_a_text_that_is_known_here_is_not_doubled(home, stores) -> None:
     home.remember("Deploys happen on Thursdays before noon", cwd=None)
     done = home.memories.import_store("mem0", stores["mem0"])
@@ -228,6 +273,16 @@ def test_a_name_of_a_project_becomes_its_one_known_folder(home, stores, claude, 
     home.import_files([transcript])
     plan = home.memories.import_store("claude-mem", stores["claude-mem"], dry_run=True).plan
     assert dict(plan.by_project) == {str(folder): 3, "website": 1}
+
+
+def test_a_folder_wins_over_a_name_of_an_earlier_import(home, stores, claude, tmp_path: Path) -> None:
+    home.memories.import_store("claude-mem", stores["claude-mem"])
+    assert home.memories.find_named_project("shop") == "shop"
+    transcript = tmp_path / "s.jsonl"
+    transcript.write_bytes(claude("user", "Hello there, what is new in the shop?", "u1", cwd="/work/shop"))
+    home.import_files([transcript])
+    home.upkeep.catch_up()
+    assert home.memories.find_named_project("shop") == "/work/shop"
 
 
 def test_a_database_of_an_early_claude_mem_is_read(home, tmp_path: Path) -> None:
@@ -331,6 +386,31 @@ def test_memories_of_several_people_say_whose_they_are(home, tmp_path: Path) -> 
     assert sorted(memory.text for memory in done.new) == [f"{n}: Prefers tea in the morning" for n in ("mira", "tom")]
 
 
+def test_names_that_look_alike_are_different_records(home, tmp_path: Path) -> None:
+    ids = [f"conversation-memory-2026-{n:04}" for n in range(4)] + ["A1", "a1", "a_1", "a-1"]
+    path = tmp_path / "m.json"
+    items = [{"id": name, "memory": f"The gate number {n} is red"} for n, name in enumerate(ids)]
+    path.write_text(json.dumps(items))
+    done = home.memories.import_store("mem0", path)
+    assert len({memory.path for memory in done.new}) == len(home.memories.list_memories()) == len(ids)
+    again = home.memories.import_store("mem0", path)
+    assert (again.new, again.changed, again.plan.n_unchanged) == ([], [], len(ids))
+    path.write_text(json.dumps([{**item, "memory": item["memory"].replace("red", "green")} for item in items]))
+    changed = home.memories.import_store("mem0", path)
+    assert (changed.new, len(changed.changed), len(home.memories.list_memories())) == ([], len(ids), len(ids))
+
+
+def test_an_import_before_paths_had_digests_is_the_same_record(home, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps([{"id": "A1", "memory": "The gate is red"}]))
+    monkeypatch.setattr(plan, "_make_name", slugify)
+    home.memories.import_store("mem0", path)
+    monkeypatch.undo()
+    path.write_text(json.dumps([{"id": "A1", "memory": "The gate is green"}]))
+    done = home.memories.import_store("mem0", path)
+    assert ([memory.path for memory in done.changed], done.new) == (["mem0/a1"], [])
+
+
 def test_an_excluded_project_and_a_pause_keep_records_out(opened, stores, tmp_path: Path) -> None:
     home = opened("home")
     home.captures.pause(reason="test")
@@ -399,11 +479,74 @@ def test_the_command_previews_then_applies(perdure, stores) -> None:
     path = str(stores["claude-mem"])
     status, output = perdure("import", "--from", "claude-mem", path)
     assert status == 0 and "4 would be new" in output and "Add --apply" in output and "instruction 1" in output
-    assert json.loads(perdure("memories", "list", "--json")[1])["result"]["memories"] == []
+    assert json.loads(perdure("memories", "list", "--json")[1])["error"]["code"] == "home-missing"
     status, output = perdure("import", "--from", "claude-mem", path, "--apply", "--json")
     (result,) = json.loads(output)["result"]["imports"]
     assert (status, len(result["new"]), result["discarded"][0]["reason"]) == (0, 4, "instruction")
     assert "0 new, 0 changed, 4 unchanged" in perdure("import", "--from", "claude-mem", path, "--apply")[1]
+
+
+def test_a_preview_makes_no_home_and_a_failed_import_a_sound_one(perdure, stores, tmp_path: Path) -> None:
+    status, output = perdure("import", "--from", "mem0", str(stores["mem0"]))
+    assert status == 0 and "3 would be new" in output and not (tmp_path / "cli").exists()
+    assert perdure("import", "--from", "mem0", str(tmp_path / "nowhere"))[0] == 2
+    assert perdure("import", "--from", "mcp")[0] == 2
+    assert not (tmp_path / "cli").exists()
+    assert perdure("import", "--from", "mem0", str(tmp_path / "nowhere"), "--apply")[0] == 2
+    status, output = perdure("search", "gate")
+    assert "cannot be used" not in output and "Nothing found" in output
+
+
+def test_a_preview_prints_words_literally(perdure, tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps([{"id": "a", "memory": "The gate [bold]is[/bold] :x: red", "user_id": "mira"}]))
+    assert "The gate [bold]is[/bold] :x: red" in perdure("import", "--from", "mem0", str(path))[1]
+
+
+def test_a_preview_names_the_command_that_applies_it(perdure, stores, tmp_path: Path) -> None:
+    path = shutil.copy(stores["memory-server"], tmp_path / "my memory.jsonl")
+    arguments = ["import", "--from", "memory-server", str(path), "--everywhere", "--json"]
+    (action,) = json.loads(perdure(*arguments)[1])["next_actions"]
+    assert action["command"] == f"perdure import --from memory-server '{path}' --everywhere --apply"
+    assert perdure(*shlex.split(action["command"])[1:])[0] == 0
+    assert json.loads(perdure(*arguments)[1])["next_actions"] == [], "nothing is left to import"
+
+
+GIVES_NOTHING = {  # name -> (store, file, content, words)
+    "numbers": ("mem0", "m.json", b"[1, 2, 3]", "is no memory"),
+    "torn lines": ("mem0", "m.jsonl", b'{"memory": "The gate\n{"mem', "is no JSON"),
+    "no text": ("markdown", "bin.json", b"\x00\xff\xfe", "UTF-8"),
+    "no name": ("memory-server", "m.jsonl", b'{"type":"entity","observations":["It is red"]}', "without a name"),
+    "torn entity": ("memory-server", "t.jsonl", b'{"type":"entity","na', "is no JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIVES_NOTHING)
+def test_a_named_file_that_gives_nothing_is_an_error(name: str, perdure, tmp_path: Path) -> None:
+    store, file, content, words = GIVES_NOTHING[name]
+    (tmp_path / file).write_bytes(content)
+    for more in ([], ["--apply"]):
+        status, output = perdure("import", "--from", store, str(tmp_path / file), *more)
+        assert status == 1 and words in output and file in output
+
+
+def test_an_export_of_nothing_is_an_error(perdure, tmp_path: Path) -> None:
+    perdure("remember", "I prefer Helix", "--everywhere")
+    for form in ("markdown", "mem0"):
+        out = tmp_path / form
+        status, output = perdure("memories", "export", str(out), "--to", form, "--prefix", "typo")
+        assert status == 1 and "'typo'" in output and not out.exists()
+
+
+def test_one_memory_a_line_is_read(home, tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    for n_lines in (1, 2):
+        lines = [json.dumps({"id": f"m{n}", "memory": f"The gate number {n} is red"}) for n in range(n_lines)]
+        path.write_text("\n".join(lines) + "\n")
+        assert home.memories.import_store("mem0", path, dry_run=True).plan.n_records == n_lines
+    path.write_text(path.read_text() + '{"memory": ')
+    plan = home.memories.import_store("mem0", path, dry_run=True).plan
+    assert plan.n_records == 2 and plan.refusals[0].path.endswith("l.jsonl:3")
 
 
 @pytest.mark.parametrize(

@@ -366,8 +366,8 @@ class MemoryRoom(Memories):
         if not name or name.startswith("/"):
             return find_project(name or None)
         known_projects = runs.list_names(self.connections.index_with_memories(), self.connections.principal, "project")
-        matches = [project for project in known_projects if project.rpartition("/")[2] == name]
-        return matches[0] if len(matches) == 1 else name
+        folders = [project for project in known_projects if project.endswith(f"/{name}")]
+        return folders[0] if len(folders) == 1 else name
 
     def export_to(self, form: str, folder: Path, *, prefix: str = "", replace: bool = False) -> ExportResult:
         """Write the current memories into a folder in the form that another product reads.

@@ -532,8 +532,8 @@ def _check_zones(*times: datetime | None) -> None:
 
 
 def _clean_entities(entities: Collection[str]) -> tuple[str, ...]:
-    """Return the names that are not empty, each once."""
-    return tuple(dict.fromkeys(name for entity in entities if (name := text.printable(entity).strip())))
+    """Return the names that are not empty, each once, with their secrets masked."""
+    return tuple(dict.fromkeys(name for entity in entities if (name := mask(text.printable(entity).strip()))))
 
 
 def _build_edit_draft(old: Memory, new_text: str) -> MemoryDraft:

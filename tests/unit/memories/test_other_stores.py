@@ -104,6 +104,10 @@ def test_every_store_has_a_reader_and_its_sessions_are_paths() -> None:
         ("", "Opens at nine", "Opens at nine"),
         ("Mira_Okafor", "mira okafor plays chess", "mira okafor plays chess"),
         ("shop", "Opens at nine", "shop: Opens at nine"),
+        ("Ann", "Is planning the move", "Ann: Is planning the move"),
+        ("Al", "Always early", "Al: Always early"),
+        ("Ann", "The plan is Ann's", "The plan is Ann's"),
+        ("C++", "c++ is compiled here", "c++ is compiled here"),
     ],
 )
 def test_a_statement_names_its_subject_once(subject: str, statement: str, named: str) -> None:

@@ -12,6 +12,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+from perdure.access.redact import mask
 from perdure.environ import find_user_home, read_variable
 from perdure.errors import UsageError
 from perdure.formats.values import text_or_empty
@@ -77,7 +78,7 @@ def _parse_page(note: NoteFile, contents: StoreContents) -> MarkdownPage:
 
 
 def _build_record(note: NoteFile, page: MarkdownPage, item: NoteItem) -> StoreRecord:
-    title = page.get_value("title") or note.path.stem
+    title = mask(page.get_value("title") or note.path.stem)
     permalink = page.get_value("permalink") or note.path.stem
     record = StoreRecord(
         name_subject(title, item.text),
@@ -89,7 +90,7 @@ def _build_record(note: NoteFile, page: MarkdownPage, item: NoteItem) -> StoreRe
         label=str(note.path),
     )
     if relation := _RELATION.fullmatch(item.text):
-        verb, target = relation[1] or relation[2] or relation[3], relation[4].strip()
+        verb, target = mask(relation[1] or relation[2] or relation[3]), mask(relation[4].strip())
         words = f"{title} {verb.replace('_', ' ')} {target} {relation[5] or ''}".strip()
         return record._replace(text=words, entities=(title, target))
     if observation := _OBSERVATION.fullmatch(item.text):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from perdure.access.redact import mask
 from perdure.errors import UsageError
 from perdure.memories import markdown
 from perdure.memories.markdown_io import FileRefusal, find_repository, iter_files, read_text, split_page_path
@@ -39,7 +40,7 @@ def read(path: Path, contents: StoreContents) -> None:
             contents.add(
                 StoreRecord(
                     item.text,
-                    markdown.make_page_path(split_page_path(note.path)),
+                    markdown.make_page_path(map(mask, split_page_path(note.path))),
                     item.headings,
                     stated_at=note.changed_at,
                     project=find_repository(note.path) or "",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perdure.access.redact import mask
 from perdure.environ import find_user_home, read_variable
 from perdure.errors import UsageError
 from perdure.formats.values import parse_instant, text_or_empty
@@ -17,6 +18,7 @@ from perdure.memories.other_stores.records import (
     StoreContents,
     StoreRecord,
     find_first,
+    iter_json_lines,
     list_texts,
     name_subject,
     parse_json,
@@ -66,24 +68,34 @@ def _read_history(path: Path, contents: StoreContents) -> None:
 
 
 def _read_export(path: Path, contents: StoreContents) -> None:
-    try:
-        value = parse_json(read_file(path))
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
-    if isinstance(value, dict):
-        value = next((value[key] for key in ("results", "memories") if key in value), None)
-    if not isinstance(value, list):
-        raise UsageError(f"{path} is no export of mem0: expected a list of memories, or one in `results`")
-    owners = {owner for item in value if isinstance(item, dict) and (owner := _get_owner(item))}
-    for number, item in enumerate(value):
+    entries = _list_entries(path, contents)
+    owners = {owner for _, item in entries if isinstance(item, dict) and (owner := _get_owner(item))}
+    for place, item in entries:
         if isinstance(item, dict) and (words := _get_text(item)):
             contents.add(_build_exported(item, words, is_named=len(owners) > 1))
         else:
-            contents.refusals.append(FileRefusal(f"{path}[{number}]", "is no memory: it has no `memory`"))
+            contents.refusals.append(FileRefusal(place, "is no memory: it has no `memory`"))
+
+
+def _list_entries(path: Path, contents: StoreContents) -> list[tuple[str, Any]]:
+    """Return (place, value) of each memory of a list, or of a file with one a line."""
+    text = read_file(path)
+    try:
+        value = parse_json(text)
+    except ValueError as error:
+        if path.suffix.lower() == ".jsonl":
+            return [(f"{path}:{number}", item) for number, item in iter_json_lines(text, contents)]
+        raise UsageError(f"{path} is no JSON: {error}") from error
+    if isinstance(value, dict):
+        lists = (value[key] for key in ("results", "memories") if key in value)
+        value = next(lists, [value] if _get_text(value) else None)
+    if not isinstance(value, list):
+        raise UsageError(f"{path} is no export of mem0: expected a list of memories, or one in `results`")
+    return [(f"{path}[{number}]", item) for number, item in enumerate(value)]
 
 
 def _get_owner(item: Mapping[str, Any]) -> str:
-    return next((owner for key in _OWNER_KEYS if (owner := text_or_empty(item.get(key)))), "")
+    return mask(next((owner for key in _OWNER_KEYS if (owner := text_or_empty(item.get(key)))), ""))
 
 
 def _get_text(item: Mapping[str, Any]) -> str:

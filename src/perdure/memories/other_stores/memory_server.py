@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from perdure.access.redact import mask
 from perdure.environ import find_user_home, read_variable
 from perdure.errors import UsageError
 from perdure.formats.values import text_or_empty
@@ -43,7 +44,7 @@ def read(path: Path, contents: StoreContents) -> None:
     """Add the records of a graph: one for each observation and each relation. Raises UsageError for another file."""
     text = read_file(path)
     entries = list(_iter_entries(text, contents))
-    if text.strip() and not entries:
+    if text.strip() and not entries and not any("is no JSON:" in item.why for item in contents.refusals):
         raise UsageError(f"{path} holds no entities and relations of the MCP memory server")
     for place, entry in entries:
         if entry.get("type") == "entity":
@@ -77,7 +78,7 @@ def _iter_entries(text: str, contents: StoreContents) -> Iterator[tuple[str, Map
 
 
 def _add_entity(entry: Mapping[str, Any], place: str, contents: StoreContents) -> None:
-    name = text_or_empty(entry.get("name"))
+    name = mask(text_or_empty(entry.get("name")))
     if not name:
         contents.refusals.append(FileRefusal(place, "is an entity without a name"))
         return
@@ -97,8 +98,8 @@ def _add_entity(entry: Mapping[str, Any], place: str, contents: StoreContents) -
 
 
 def _add_relation(entry: Mapping[str, Any], place: str, contents: StoreContents) -> None:
-    ends = [text_or_empty(entry.get(key)).replace("_", " ") for key in ("from", "to")]
-    verb = text_or_empty(entry.get("relationType")).replace("_", " ")
+    ends = [mask(text_or_empty(entry.get(key))).replace("_", " ") for key in ("from", "to")]
+    verb = mask(text_or_empty(entry.get("relationType"))).replace("_", " ")
     if not (all(ends) and verb):
         contents.refusals.append(FileRefusal(place, "is a relation without from, to or relationType"))
         return

@@ -18,7 +18,7 @@ from perdure.memories import gate, markdown
 from perdure.memories.explicit import guess_kind
 from perdure.memories.markdown import NoteItem
 from perdure.memories.markdown_io import FileRefusal, get_current_text, make_statement_id
-from perdure.memories.other_stores.records import StoreContents, StoreRecord
+from perdure.memories.other_stores.records import StoreContents, StoreRecord, make_digest
 from perdure.memories.store import MAX_TEXT_BYTES, Memories, MemoryDraft
 from perdure.text import normalise
 from perdure.types import Memory, Trust
@@ -154,10 +154,28 @@ def _is_from(memory: Memory, contents: StoreContents) -> bool:
 def _place_named(
     records: Iterable[StoreRecord], project: str | None, remaining: dict[str, Memory]
 ) -> Iterator[_RecordPlace]:
-    """Yield the records that have a name in their store; take their last imports out of the remaining ones."""
-    for record in records:
-        path = f"{markdown.make_section_path(record.page, record.headings)}/{markdown.slugify(record.record_id)}"
+    """Yield the records that have a name in their store; take their last imports out of the remaining ones.
+
+    An import before paths had digests is that of a record if no other record had its path.
+    """
+    named_records = list(records)
+    old_paths = [f"{_make_section(record)}/{markdown.slugify(record.record_id)}" for record in named_records]
+    counts = Counter(old_paths)
+    for record, old_path in zip(named_records, old_paths, strict=True):
+        path = f"{_make_section(record)}/{_make_name(record.record_id)}"
+        if counts[old_path] == 1 and fold_path(old_path) in remaining:
+            path = old_path
         yield _RecordPlace(record, project, path, remaining.pop(fold_path(path), None))
+
+
+def _make_section(record: StoreRecord) -> str:
+    return markdown.make_section_path(record.page, record.headings)
+
+
+def _make_name(record_id: str) -> str:
+    """Return the last part of a path for the name of a record; names that differ get parts that differ."""
+    slug = markdown.slugify(record_id)
+    return slug if slug == record_id else f"{slug}-{make_digest(record_id)}"
 
 
 def _place_unnamed(

@@ -6,8 +6,10 @@ costs only itself, and is listed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +27,7 @@ from perdure.types import MemoryKind
 
 MAX_STORE_BYTES = 1 << 26  # of one file that is read as a whole
 MAX_RECORDS = 100_000  # of one import
+_DIGEST_CHARS = 8
 _KINDS: dict[str, MemoryKind] = {  # words by which other products name kinds
     "preference": "preference", "preferences": "preference", "decision": "decision", "procedure": "procedure",
     "process": "procedure", "runbook": "procedure", "howto": "procedure", "how-to": "procedure", "event": "event",
@@ -68,17 +71,37 @@ class StoreContents:
             return
         if len(self.records) >= MAX_RECORDS:
             raise UsageError(f"{self.path} has more than {MAX_RECORDS:,} records; give parts of it")
-        headings = tuple(map(mask, record.headings))
-        self.records.append(record._replace(text=mask(text), headings=headings, raw_text=text))
+        masked_record = record._replace(
+            text=mask(text),
+            headings=tuple(map(mask, record.headings)),
+            record_id=_mask_id(record.record_id),
+            project=mask(record.project),
+            entities=tuple(map(mask, record.entities)),
+            name=mask(record.name),
+            label=mask(record.label),
+            raw_text=text,
+        )
+        self.records.append(masked_record)
+
+
+def _mask_id(record_id: str) -> str:
+    """Return the name of a record in its store without a secret, and still unlike every other name."""
+    masked_id = mask(record_id)
+    return record_id if masked_id == record_id else f"{masked_id}-{make_digest(record_id)}"
+
+
+def make_digest(words: str) -> str:
+    """Return a short digest of words: it tells apart what looks alike in a path."""
+    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARS]
 
 
 def make_page(store: str, *names: str) -> str:
-    """Return the path of a thing in a store.
+    """Return the path of a thing in a store. A secret in a name is masked while it still looks like one.
 
     >>> make_page("memory-server", "Mira_Okafor")
     'memory-server/mira-okafor'
     """
-    return "/".join([store, *(slugify(name) for name in names)])
+    return "/".join([store, *(slugify(mask(name)) for name in names)])
 
 
 def to_kind(name: str) -> MemoryKind | None:
@@ -91,13 +114,14 @@ def to_kind(name: str) -> MemoryKind | None:
 
 
 def name_subject(subject: str, statement: str) -> str:
-    """Return a statement that names its subject.
+    """Return a statement that names its subject. The subject is masked before its words are changed.
 
     >>> name_subject("Mira_Okafor", "Answers by mail"), name_subject("shop", "The shop opens at nine")
     ('Mira Okafor: Answers by mail', 'The shop opens at nine')
     """
+    subject = mask(subject)
     words = " ".join(subject.replace("_", " ").split())
-    is_named = words.lower() in statement.lower() or subject.lower() in statement.lower()
+    is_named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) for name in (words, subject))
     return statement if is_named or not words else f"{words}: {statement}"
 
 

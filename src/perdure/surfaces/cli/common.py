@@ -148,7 +148,7 @@ class Shell:
 def _make_console(*, stderr: bool) -> Console:
     from rich.console import Console  # not installed on a machine that only captures; its commands do not need it
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def emit(value: Mapping[str, Any]) -> None:

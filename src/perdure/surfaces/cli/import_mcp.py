@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perdure.config import McpSourceConfig
-from perdure.errors import PackageMissing, UsageError
+from perdure.errors import ConfigFault, PackageMissing, PerdureError, SourceAway, UsageError
 from perdure.surfaces.cli.common import Shell, format_count
+from perdure.surfaces.cli.import_home import open_import_home
 from perdure.text import printable
 
 if TYPE_CHECKING:
@@ -36,26 +38,58 @@ class SourceImport:
 def import_sources(shell: Shell, names: Sequence[str], *, is_applied: bool) -> None:
     """Show which documents of these servers are new; with is_applied, store them."""
     try:
-        from perdure.surfaces.mcp import sources
+        import perdure.surfaces.mcp.sources  # noqa: F401
     except ModuleNotFoundError as error:
         raise PackageMissing("pip install 'perdure[mcp]'") from error
-    with shell.open_home(create=True) as home:
+    with open_import_home(shell, is_applied=is_applied) as home:
         configured = home.config.mcp.sources
         chosen = {name: _get_source(configured, name) for name in names or configured}
         if not chosen:
             raise UsageError("config.toml names no source: add a table [mcp.sources.NAME] (docs/import.md)")
-        imports = [
-            _import_documents(home, sources.read_source(name, source), source, is_applied=is_applied)
-            for name, source in chosen.items()
-        ]
+        imports, faults = _import_all(home, chosen, is_applied=is_applied)
         if is_applied and any(set(imported.outcomes.values()) - {"unchanged"} for imported in imports):
             home.upkeep.catch_up()
             home.upkeep.embed_new()
+    if len(chosen) == 1 and faults:
+        raise next(iter(faults.values()))
+    _print_imports(shell, imports, faults, is_applied=is_applied)
+    if faults:
+        sys.exit(1)
+
+
+def _import_all(
+    home: Home, chosen: Mapping[str, McpSourceConfig], *, is_applied: bool
+) -> tuple[list[SourceImport], dict[str, PerdureError]]:
+    """Ask every source; return what came of those that answered, and the errors of the others by name."""
+    from perdure.surfaces.mcp import sources
+
+    if is_applied:
+        home.captures.check_not_paused()
+    imports: list[SourceImport] = []
+    faults: dict[str, PerdureError] = {}
+    for name, source in chosen.items():
+        try:
+            reading = sources.read_source(name, source)
+        except (SourceAway, ConfigFault) as error:
+            faults[name] = error
+        else:
+            imports.append(_import_documents(home, reading, source, is_applied=is_applied))
+    return imports, faults
+
+
+def _print_imports(
+    shell: Shell, imports: Sequence[SourceImport], faults: Mapping[str, PerdureError], *, is_applied: bool
+) -> None:
+    """Print what came of every source."""
     if shell.as_json:
-        shell.print_json({"applied": is_applied, "sources": [_to_json(imported) for imported in imports]})
+        failed = [{"source": name, "code": error.code, "why": str(error)} for name, error in faults.items()]
+        results = [_to_json(imported) for imported in imports]
+        shell.print_json({"applied": is_applied, "sources": results, "failed": failed})
         return
     for imported in imports:
         _print_source(shell, imported, is_applied=is_applied)
+    for error in faults.values():
+        shell.note(f"Not imported: {printable(str(error))}")
     if not is_applied and any(set(imported.outcomes.values()) - {"unchanged"} for imported in imports):
         shell.out.print("\nNothing was changed. Add --apply to import.", style="bold")
 
@@ -71,8 +105,6 @@ def _get_source(configured: Any, name: str) -> McpSourceConfig:
 def _import_documents(home: Home, reading: SourceReading, source: McpSourceConfig, *, is_applied: bool) -> SourceImport:
     """Store the documents that changed; one that may not be kept is refused alone."""
     imported = SourceImport(reading)
-    if is_applied:
-        home.captures.check_not_paused()
     for document in reading.documents:
         try:
             imported.outcomes[document.address] = home.captures.capture_document(

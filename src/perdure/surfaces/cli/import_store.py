@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from perdure.errors import UsageError
 from perdure.memories.markdown_io import FileRefusal
 from perdure.memories.other_stores.plan import DiscardedRecord, PlannedRecord, StorePlan, StoreTerms
 from perdure.surfaces.cli.common import Shell, format_count, format_time, show_progress
+from perdure.surfaces.cli.import_home import open_import_home
 from perdure.surfaces.cli.memory_common import memory_to_json, resolve_project
 from perdure.types import Trust
 
@@ -31,21 +34,41 @@ def import_store(shell: Shell, store: str, paths: Sequence[Path], options: dict[
     if options["trust"] == "owner" and store != _MARKDOWN:
         raise UsageError(f"a model wrote what {store} holds, so it is never your word: --trust agent, or web")
     is_applied = options["apply"]
-    with shell.open_home(create=True) as home:
+    with open_import_home(shell, is_applied=is_applied) as home:
         terms = _build_terms(home, options)
         with show_progress(shell, "importing", None) as step:
             imports = [
                 home.memories.import_store(store, path, terms=terms, dry_run=not is_applied, progress=step)
                 for path in paths or (None,)
             ]
+    _print_imports(shell, store, imports, [] if is_applied else _list_actions(store, paths, options))
+    if any(imported.plan.refusals and not imported.plan.n_records for imported in imports):
+        sys.exit(1)
+
+
+def _list_actions(store: str, paths: Sequence[Path], options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the command that imports what a preview has shown."""
+    words = ["perdure", "import", "--from", store, *map(str, paths)]
+    for name in ("trust", "project"):
+        words += [f"--{name}", options[name]] if options[name] else []
+    words += ["--everywhere"] if options["everywhere"] else []
+    return [(shlex.join([*words, "--apply"]), "import it")]
+
+
+def _print_imports(
+    shell: Shell, store: str, imports: Sequence[StoreImport], actions: Sequence[tuple[str, str]]
+) -> None:
+    """Print what came of each store. actions: what to do after a preview; none for an import that was applied."""
+    is_applied = not actions
+    is_pending = any(imported.plan.new or imported.plan.changed for imported in imports)
     if shell.as_json:
         results = [_to_json(imported, is_applied=is_applied) for imported in imports]
-        actions = [] if is_applied else [(f"perdure import --from {store} --apply", "import it")]
-        shell.print_json({"store": store, "applied": is_applied, "imports": results}, next_actions=actions)
+        shell.print_json(
+            {"store": store, "applied": is_applied, "imports": results}, next_actions=actions if is_pending else ()
+        )
         return
     for imported in imports:
         _print_import(shell, imported, is_applied=is_applied)
-    is_pending = any(imported.plan.new or imported.plan.changed for imported in imports)
     if is_applied:
         shell.suggest([("perdure memories list", "look at your memories"), ("perdure consolidate", "list duplicates")])
     elif is_pending:

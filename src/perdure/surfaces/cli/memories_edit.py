@@ -13,7 +13,7 @@ from perdure import text
 from perdure.access import scan, shown_alerts
 from perdure.archive.memory_events import is_unscoped
 from perdure.capture.transcripts import check_session
-from perdure.errors import MemoryMissing, UsageError
+from perdure.errors import MemoryMissing, NothingToExport, UsageError
 from perdure.home import Home
 from perdure.identity import find_project
 from perdure.memories import gate
@@ -417,6 +417,8 @@ def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool, f
     if (replace and is_own_form) or (include_all and not is_own_form):
         raise UsageError("--replace is for --to, and --all for our own Markdown: other products keep no history")
     with shell.open_home() as home:
+        if prefix and not home.memories.list_memories(prefix=prefix, every=include_all):
+            raise NothingToExport(f"no memory has a path below {prefix!r}")
         if is_own_form:
             result = home.memories.export_markdown(folder, prefix=prefix, every=include_all)
         else:
