@@ -80,18 +80,15 @@ def is_client_notice(text: str) -> bool:
     (True, False)
     """
     start = text.lstrip()
-    return start.startswith(_NOTICE_OPENINGS) and not start.startswith(_REPORT_OPENINGS)
+    return start.startswith(("<", *MACHINE_OPENINGS)) and not start.startswith(_REPORT_OPENINGS)
 
 
-_NOTICE_OPENINGS = (
-    "<",
-    "[Request interrupted",
-    "Caveat: ",
-    "Base directory for this skill:",
-    "# AGENTS.md ",
-    "System:",
+_REPORT_OPENINGS = (  # of texts that tell of the work, though a client wrote them
+    "<task-notification",
+    "<subagent_notification",
+    "<teammate-message",
+    "The following is the Codex agent history",
 )
-_REPORT_OPENINGS = ("<task-notification", "<subagent_notification", "<teammate-message")
 
 
 def is_client_summary(text: str) -> bool:
