@@ -13,8 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from perdure.errors import UsageError
-from perdure.memories.markdown import slugify
-from perdure.memories.other_stores import plan
 from perdure.memories.other_stores.plan import StoreTerms
 from perdure.memories.store import MemoryDraft
 from perdure.surfaces.cli import cli
@@ -398,17 +396,6 @@ def test_names_that_look_alike_are_different_records(home, tmp_path: Path) -> No
     path.write_text(json.dumps([{**item, "memory": item["memory"].replace("red", "green")} for item in items]))
     changed = home.memories.import_store("mem0", path)
     assert (changed.new, len(changed.changed), len(home.memories.list_memories())) == ([], len(ids), len(ids))
-
-
-def test_an_import_before_paths_had_digests_is_the_same_record(home, tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "m.json"
-    path.write_text(json.dumps([{"id": "A1", "memory": "The gate is red"}]))
-    monkeypatch.setattr(plan, "_make_name", slugify)
-    home.memories.import_store("mem0", path)
-    monkeypatch.undo()
-    path.write_text(json.dumps([{"id": "A1", "memory": "The gate is green"}]))
-    done = home.memories.import_store("mem0", path)
-    assert ([memory.path for memory in done.changed], done.new) == (["mem0/a1"], [])
 
 
 def test_an_excluded_project_and_a_pause_keep_records_out(opened, stores, tmp_path: Path) -> None:

@@ -154,22 +154,10 @@ def _is_from(memory: Memory, contents: StoreContents) -> bool:
 def _place_named(
     records: Iterable[StoreRecord], project: str | None, remaining: dict[str, Memory]
 ) -> Iterator[_RecordPlace]:
-    """Yield the records that have a name in their store; take their last imports out of the remaining ones.
-
-    An import before paths had digests is that of a record if no other record had its path.
-    """
-    named_records = list(records)
-    old_paths = [f"{_make_section(record)}/{markdown.slugify(record.record_id)}" for record in named_records]
-    counts = Counter(old_paths)
-    for record, old_path in zip(named_records, old_paths, strict=True):
-        path = f"{_make_section(record)}/{_make_name(record.record_id)}"
-        if counts[old_path] == 1 and fold_path(old_path) in remaining:
-            path = old_path
+    """Yield the records that have a name in their store; take their last imports out of the remaining ones."""
+    for record in records:
+        path = f"{markdown.make_section_path(record.page, record.headings)}/{_make_name(record.record_id)}"
         yield _RecordPlace(record, project, path, remaining.pop(fold_path(path), None))
-
-
-def _make_section(record: StoreRecord) -> str:
-    return markdown.make_section_path(record.page, record.headings)
 
 
 def _make_name(record_id: str) -> str:
