@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.capture import host_memories
 from perdure.capture.events import HookEvent
 from perdure.types import ForgetRequest, Live
 
@@ -53,6 +54,17 @@ def test_a_memory_of_a_host_is_found_with_its_file(opened, memory: Path) -> None
     (cue, *_) = home.recall("what about the harbour gauge?").cues
     assert cue.note == f"from {memory}" and "The harbour gauge is broken." in cue.text
     assert home.import_files().n_runs == 0
+
+
+def test_a_line_that_introduces_a_list_stands_above_its_items(opened, memory: Path) -> None:
+    text = "# Tides\n\n**Before a spring tide:**\n\n- Close the northern sluice.\n\nThe gauge is broken.\n"
+    home = opened("home")
+    write(memory, text)
+    home.import_files()
+    assert sorted(hit.text for hit in home.search("").hits) == [
+        "Tides\nThe gauge is broken.", "Tides > Before a spring tide\n- Close the northern sluice.",
+    ]  # fmt: skip
+    assert "".join(paragraph for _, paragraph in host_memories.split_paragraphs(text)) == text
 
 
 def test_every_version_stays_and_says_what_is_gone(opened, memory: Path) -> None:

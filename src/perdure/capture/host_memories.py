@@ -48,6 +48,8 @@ _N_ANCESTORS = 6  # folders above the current one whose instructions a client re
 _MAX_BYTES = 1 << 20  # a larger file is no memory
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*\s*")
 _ITEM = re.compile(r"(?:[-*+]|\d{1,4}[.)])[ \t]")
+_LEAD_IN_LEVEL = 7  # below every heading
+_MAX_LEAD_IN_CHARS = 160
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 
 
@@ -132,17 +134,24 @@ def _hash(data: bytes) -> str:
 
 
 def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
-    """Yield (headings above it, text with the blank lines behind it) of each paragraph and list item, in order."""
+    """Yield (headings above it, text with the blank lines behind it) of each paragraph and list item, in order.
+
+    A line that only introduces what follows ("When working on the API:") is a heading of that paragraph or list.
+    """
     path: list[tuple[int, str]] = []
     rows: list[str] = []
-    fence, is_after_blank = "", False
+    fence, is_after_blank, lead_in = "", False, ""
     for row in text.splitlines(keepends=True):
         mark = _FENCE.match(row)
         heading = None if fence or mark else _HEADING.fullmatch(row)
         is_start = not fence and (heading or is_after_blank or _ITEM.match(row)) and row.strip()
         if is_start and rows:
             yield [title for _, title in path], "".join(rows)
-            rows = []
+            lead_in, rows = find_lead_in("".join(rows)), []
+            if lead_in or not _ITEM.match(row):
+                path = [*(level for level in path if level[0] < _LEAD_IN_LEVEL)]
+            if lead_in and not heading:
+                path.append((_LEAD_IN_LEVEL, lead_in))
         if heading:
             path = [*(level for level in path if level[0] < len(heading[1])), (len(heading[1]), heading[2])]
         if mark and (not fence or fence == mark[1]):
@@ -151,6 +160,17 @@ def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
         is_after_blank = not fence and (not row.strip() or heading is not None)
     if rows:
         yield [title for _, title in path], "".join(rows)
+
+
+def find_lead_in(paragraph: str) -> str:
+    """Return the words of a paragraph that only introduces what follows it, without their marks; "" for another one.
+
+    >>> find_lead_in("**When to use it:**"), find_lead_in("The port is 8443.")
+    ('When to use it', '')
+    """
+    words = paragraph.strip().strip("*_").strip()
+    is_short_line = len(words) <= _MAX_LEAD_IN_CHARS and "\n" not in words and not _ITEM.match(paragraph.lstrip())
+    return words.rstrip(":*_ ") if is_short_line and words.endswith(":") else ""
 
 
 def read_changed_at(path: Path) -> datetime | None:

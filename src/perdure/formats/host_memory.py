@@ -68,7 +68,10 @@ def _read_version(raw: bytes) -> str:
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # noqa: ARG001
-    """Return one turn for each paragraph but bare headings, and as links the paragraphs of each version in order."""
+    """Return one turn for each paragraph, and as links the paragraphs of each version in order.
+
+    Headings, and lines that only introduce a list, are no turns.
+    """
     collector = TurnCollector()
     feed_lines(lines, partial(_read_line, collector), collector)
     return collector.to_parsed_lines()
@@ -82,7 +85,8 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
         is_heading = row.text.lstrip().startswith("#")
         above = headings[:-1] if is_heading else headings
         words = "\n".join(filter(None, [" > ".join(above), row.text.strip()]))
-        if all(not row_text.strip() or _HEADING.match(row_text) for row_text in row.text.splitlines()):
+        has_words = any(row_text.strip() and not _HEADING.match(row_text) for row_text in row.text.splitlines())
+        if not has_words or host_memories.find_lead_in(row.text):
             collector.skip("heading")  # it stands above the words of each paragraph below it
             return
         draft = TurnDraft("assistant", "agent", [line.span], [Part("text", words)], native_id=identifier or None)
