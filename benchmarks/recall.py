@@ -49,8 +49,6 @@ SWEEPS: dict[str, list[tuple[str, Tuning]]] = {
     ],
     "bonus inside a named time": [(f"{w:g}", replace(DEFAULT, in_time=w)) for w in (0, 0.1, 0.2, 0.3, 0.5)],
     "bonus for recent turns": [(f"{w:g}", replace(DEFAULT, recent=w)) for w in (0, 0.05, 0.1, 0.2)],
-    "words of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_words=w)) for w in (0, 0.15, 0.25, 0.4)],
-    "vectors of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_vector=w)) for w in (0, 0.2, 0.4, 0.6)],
     "best candidates that lend to neighbours": [(str(n), replace(DEFAULT, lenders=n)) for n in (1, 5, 10, 20, 50)],
     "words of a turn and its neighbours": [(f"{w:g}", replace(DEFAULT, covered=w)) for w in (0, 0.2, 0.3, 0.4)],
     "words of a turn, each counting the same": [(f"{w:g}", replace(DEFAULT, held=w)) for w in (0, 0.2, 0.4, 0.6)],

@@ -18,10 +18,8 @@ from __future__ import annotations
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from perdure import text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,48 +132,6 @@ def spread(scores: Mapping[str, float], neighbours: Neighbours, shares: Sequence
 
 Matrix: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"  # rows of float32; numpy itself is loaded with an embedder
 
-N_FEEDBACK_TERMS = 8
-N_FEEDBACK_HITS = 3  # hits that feedback uses
-MAX_HIT_CHARS = 1000  # of a hit: long tool output would outweigh what people say
-_MIN_CHARS = 3
-
-
-def list_feedback_words(texts: Sequence[str], query_words: Sequence[str]) -> list[str]:
-    """Return the words of these texts that carry meaning and are not in the query, once each, in order."""
-    known_words = set(query_words)
-    return [
-        word
-        for word in dict.fromkeys(hit_word for hit_text in texts for hit_word in _split_hit(hit_text))
-        if word not in known_words
-    ]
-
-
-def choose_feedback_terms(
-    texts: Sequence[str], query_words: Sequence[str], rarity: Callable[[str], float], *, n_terms: int = N_FEEDBACK_TERMS
-) -> list[str]:
-    """Return the n_terms words of the best hits that say most and are not in the query.
-
-    rarity: word -> how rare it is, 0 for a word that is everywhere. A word counts by its share of each
-    text's words, so a long text has no more to say than a short one, times its rarity. Ties break by the
-    word.
-    """
-    weights: dict[str, float] = {}
-    for hit_words in map(_split_hit, texts):
-        for word in hit_words:
-            weights[word] = weights.get(word, 0.0) + 1 / len(hit_words)
-    scores = {word: weights[word] * rarity(word) for word in list_feedback_words(texts, query_words)}
-    return [w for w in sorted(scores, key=lambda w: (-scores[w], w)) if scores[w] > 0][:n_terms]
-
-
-def _split_hit(hit: str) -> list[str]:
-    """Return the words of a hit, once each."""
-    terms = text.query_terms(text.clip(hit, MAX_HIT_CHARS))
-    return [
-        term
-        for term in terms
-        if term.isalpha() and (len(term) >= _MIN_CHARS or not term.isascii()) and term not in text.STOPWORDS
-    ]
-
 
 def compute_rarity(n_with: int, n_total: int) -> float:
     """Return ln(N / n), never below 0; a word in no chunk counts as half a sighting, the rarest of all.
@@ -184,14 +140,3 @@ def compute_rarity(n_with: int, n_total: int) -> float:
     (4.605, 5.298)
     """
     return max(0.0, math.log(n_total / max(n_with, 0.5))) if n_total > 0 else 0.0
-
-
-def move_queries(queries: Matrix, hit_vectors: Sequence[Matrix], *, share: float) -> Matrix:
-    """Move each query vector by `share` of the mean of the best hits' vectors; return them at length 1 again."""
-    if not hit_vectors or share == 0:
-        return queries
-    mean = sum(hit_vectors[1:], start=hit_vectors[0]) / queries.dtype.type(len(hit_vectors))
-    moved: Matrix = queries + mean * queries.dtype.type(share)
-    lengths = (moved * moved).sum(axis=1, keepdims=True) ** 0.5
-    scaled: Matrix = moved / lengths.clip(min=1e-12)
-    return scaled

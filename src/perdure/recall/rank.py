@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from perdure import text
-from perdure.recall import fuse
 from perdure.recall.candidates import CandidateSource, TurnFact
 from perdure.recall.fuse import (
     Matrix,
@@ -54,9 +52,6 @@ def rank(candidates: CandidateSource, plan: Plan, plan_vectors: PlanVectors, tun
     vector_hits = _search_vectors(candidates, vectors, windows, tuning)
     cosine = _add_missing_cosines(candidates, vectors, bm25, vector_hits)
     fused = _fuse_legs(bm25, cosine, tuning)
-    if tuning.feedback_words or tuning.feedback_vector:
-        bm25, cosine = _apply_feedback(candidates, plan, vectors, (bm25, cosine, fused), tuning)
-        fused = _fuse_legs(bm25, cosine, tuning)
     scores = _spread_to_neighbours(candidates, vectors, (bm25, cosine, fused), tuning)
     facts = candidates.get_facts(sorted(scores))
     bonuses_by_leg = compute_bonuses(plan, facts, tuning)
@@ -154,52 +149,6 @@ def _fuse_legs(bm25: Scores, cosine: Scores, tuning: Tuning) -> dict[str, float]
     if tuning.by_rank:
         return reciprocal_rank([rank_ids(leg) for _, leg in sorted(legs.items())])
     return sum_weighted(legs, {"keyword": 1 - tuning.vector, "vector": tuning.vector})
-
-
-def _apply_feedback(
-    candidates: CandidateSource,
-    plan: Plan,
-    vectors: Matrix | None,
-    legs: tuple[dict[str, float], dict[str, float], dict[str, float]],
-    tuning: Tuning,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return both legs again, with the text of the best hits as part of the question."""
-    bm25, cosine, fused = legs
-    top_ids = rank_ids(fused)[: fuse.N_FEEDBACK_HITS]
-    if tuning.feedback_words and top_ids:
-        bm25 = _add_feedback_words(candidates, plan, bm25, top_ids, tuning)
-    if tuning.feedback_vector and vectors is not None and top_ids:
-        vectors_by_turn = candidates.get_vectors(top_ids)
-        rows = [vectors_by_turn[turn_id][0] for turn_id in top_ids if turn_id in vectors_by_turn]
-        if rows:
-            queries = fuse.move_queries(vectors, rows, share=tuning.feedback_vector)
-            cosine = _add_missing_cosines(
-                candidates, queries, bm25, _search_vectors(candidates, queries, (None,), tuning)
-            )
-            cosine |= _compute_cosines(candidates, queries, set(fused) - set(cosine))
-    return bm25, cosine
-
-
-def _add_feedback_words(
-    candidates: CandidateSource, plan: Plan, bm25: Scores, top_ids: Sequence[str], tuning: Tuning
-) -> dict[str, float]:
-    details = candidates.get_details(top_ids)
-    texts = [details[turn_id].text for turn_id in top_ids if turn_id in details]
-    query_words = text.query_terms(plan.message)
-    feedback_words = fuse.list_feedback_words(texts, query_words)
-    rarity = {word: word_rarity for word, (_, word_rarity) in candidates.get_rarities(feedback_words).items()}
-    terms = fuse.choose_feedback_terms(texts, query_words, lambda word: rarity.get(word, 0.0))
-    if not terms:
-        return dict(bm25)
-    feedback_leg = take_best(candidates.search_keyword([" ".join(terms)], tuning.pool))
-    legs = {"asked": _scale_to_best(bm25), "believed": _scale_to_best(feedback_leg)}
-    return sum_weighted(legs, {"asked": 1 - tuning.feedback_words, "believed": tuning.feedback_words})
-
-
-def _scale_to_best(leg: Scores) -> dict[str, float]:
-    """Return a leg scaled so that its best is 1 and zero stays zero."""
-    best = max(leg.values(), default=0.0)
-    return {turn_id: score / best for turn_id, score in leg.items()} if best > 0 else dict(leg)
 
 
 def compute_bonuses(plan: Plan, facts: Mapping[str, TurnFact], tuning: Tuning) -> dict[str, dict[str, float]]:

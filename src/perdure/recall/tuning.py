@@ -20,8 +20,6 @@ class Tuning:
     unsaid: float = 0.2  # taken from turns that match by a tool call, not by what was said
     programmed: float = 0.1  # taken from what nobody typed: summaries, plans, tasks and reports of sub-agents
     recent: float = 0.1  # added to the newest candidate, and less to older ones, when the latest is asked for
-    feedback_words: float = 0.0  # weight of the words of the best hits inside the keyword leg
-    feedback_vector: float = 0.0  # share of the best hits' mean vector that is added to the query's
     by_rank: bool = False  # fuse by reciprocal rank instead of scores
     covered: float = 0.3  # added for the share of the message's words that a turn and its neighbours hold
     held: float = 0.4  # added for the share of the message's words that the turn holds itself, each counting the same
