@@ -307,23 +307,7 @@ def _print_import(
 ) -> None:
     actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "show the runs")]
     if shell.as_json:
-        shell.print_json(
-            {
-                "files": imported.n_files,
-                "unchanged": imported.n_unchanged,
-                "runs": imported.n_runs,
-                "bytes": imported.n_bytes,
-                "rewritten": imported.n_rewritten,
-                "chunks": n_chunks,
-                "unembedded": embedding[0],
-                "by_runtime": dict(imported.by_runtime),
-                "recovered": {"prompts": imported.n_recovered_prompts, "sessions": imported.n_recovered_sessions},
-                "saved_sessions": n_saved,
-                "left_out": [{"path": path, "why": reason} for path, reason in imported.left_out],
-                "refused": [{"path": path, "why": reason} for path, reason in imported.refused],
-            },
-            next_actions=actions,
-        )
+        shell.print_json(_to_json(imported, n_chunks, embedding[0], n_saved), next_actions=actions)
         return
     if not imported.n_files:
         where = "there" if paths else "in the standard places of the supported agents"
@@ -346,6 +330,32 @@ def _print_import(
         shell.note(
             f"{format_count(imported.n_rewritten, 'transcript')} changed since the last import; both versions are kept."
         )
+    _print_left_out(shell, imported, paths)
+    if embedding[1] and imported.n_runs:
+        shell.out.print(embedding[1])
+    if imported.n_runs:
+        shell.suggest(actions)
+
+
+def _to_json(imported: IngestResult, n_chunks: int | None, n_unembedded: int, n_saved: int) -> dict[str, Any]:
+    return {
+        "files": imported.n_files,
+        "unchanged": imported.n_unchanged,
+        "runs": imported.n_runs,
+        "bytes": imported.n_bytes,
+        "rewritten": imported.n_rewritten,
+        "chunks": n_chunks,
+        "unembedded": n_unembedded,
+        "by_runtime": dict(imported.by_runtime),
+        "recovered": {"prompts": imported.n_recovered_prompts, "sessions": imported.n_recovered_sessions},
+        "saved_sessions": n_saved,
+        "left_out": [{"path": path, "why": reason} for path, reason in imported.left_out],
+        "refused": [{"path": path, "why": reason} for path, reason in imported.refused],
+    }
+
+
+def _print_left_out(shell: Shell, imported: IngestResult, paths: tuple[Path, ...]) -> None:
+    """Print which files were not captured, and why. A folder may hold other files than transcripts."""
     named_paths = {str(path) for path in paths}
     other_files = [item for item in imported.refused if item[0] not in named_paths and "format" in item[1]]
     if other_files:
@@ -359,10 +369,6 @@ def _print_import(
             shell.note(f"{title}: {path}: {reason.removeprefix(path + ': ')}")
         if len(items) > _MAX_LISTED:
             shell.note(f"{title}: {format_count(len(items) - _MAX_LISTED, 'more file')} (--json lists them)")
-    if embedding[1] and imported.n_runs:
-        shell.out.print(embedding[1])
-    if imported.n_runs:
-        shell.suggest(actions)
 
 
 def describe_recovered(imported: IngestResult) -> str:
