@@ -51,8 +51,8 @@ class HostChoice:
 
     def to_question(self, shown: Sequence[HostCandidate]) -> HostQuestion:
         """Return the question about those candidates for which there was room."""
-        asked = {candidate.turn_id: candidate.kind for candidate in shown}
-        return HostQuestion(self.runtime, self.conversation, self.until_at, asked)
+        kinds = {candidate.turn_id: candidate.kind for candidate in shown}
+        return HostQuestion(self.runtime, self.conversation, self.until_at, kinds)
 
 
 @dataclass
@@ -90,8 +90,8 @@ class HostMiner:
         conversations = session_turns.iter_recent_conversations(
             memories.index(), memories.user, memories.agent, project, memories.now() - RECENT
         )
-        wanted = (c for c in conversations if c.origin.conversation == (only or c.origin.conversation) != without)
-        for conversation in islice(wanted, MAX_SESSIONS):
+        matching = (c for c in conversations if c.origin.conversation == (only or c.origin.conversation) != without)
+        for conversation in islice(matching, MAX_SESSIONS):
             origin = conversation.origin
             if self.find_refusal(origin):
                 continue
@@ -227,8 +227,8 @@ class HostMiner:
                 drafts.append(draft)
                 outcomes |= dict.fromkeys(turn_ids, KEEP)
         if none_codes is not None and not none_codes:
-            meant = [q for q in questions if conversations is None or q.conversation in conversations]
-            none_ids = host_answer.list_pending(meant, {**settled, **outcomes})
+            named_questions = [q for q in questions if conversations is None or q.conversation in conversations]
+            none_ids = host_answer.list_pending(named_questions, {**settled, **outcomes})
         else:
             none_ids = self._find_none(none_codes or (), questions, {**settled, **outcomes}, result)
         result.n_none = len(none_ids)

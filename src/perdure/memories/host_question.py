@@ -77,8 +77,8 @@ def choose_candidates(turns: Sequence[HostTurn], known_ids: Collection[str] = ()
     fixes = [candidate for candidate in list_fixes(turns) if candidate.turn_id not in known_ids][-MAX_FIXES:]
     positions = {turn.turn_id: n for n, turn in enumerate(turns)}
     best_statements = sorted(statements, key=lambda c: (-c.score, -positions[c.turn_id]))
-    chosen = {c.turn_id: c for c in [*fixes, *best_statements[: MAX_CANDIDATES - len(fixes)]]}
-    return sorted(chosen.values(), key=lambda candidate: positions[candidate.turn_id])
+    candidate_by_turn = {c.turn_id: c for c in [*fixes, *best_statements[: MAX_CANDIDATES - len(fixes)]]}
+    return sorted(candidate_by_turn.values(), key=lambda candidate: positions[candidate.turn_id])
 
 
 def list_fixes(turns: Sequence[HostTurn]) -> list[HostCandidate]:

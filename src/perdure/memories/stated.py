@@ -134,7 +134,7 @@ def find_guesses(memories: Memories, archive: Archive) -> set[str]:
         for run_id in run_ids - texts_by_run.keys():
             texts_by_run[run_id] = _read_kept_texts(archive, run_id)
         texts = [texts_by_run[run_id] for run_id in run_ids]
-        if texts and not any(kept is None or _is_among(memory.text, kept) for kept in texts):
+        if texts and not any(statements is None or _is_among(memory.text, statements) for statements in texts):
             guess_ids.add(memory.memory_id)
     return guess_ids
 
@@ -156,4 +156,4 @@ def _list_texts(message: str) -> list[str]:
 def _is_among(memory_text: str, texts: Iterable[str]) -> bool:
     """Return True if one of the texts says what a memory says: earlier rules cut a sentence differently."""
     text = normalise(memory_text)
-    return any(text in normalise(kept) or normalise(kept) in text for kept in texts)
+    return any(text in other or other in text for other in map(normalise, texts))

@@ -84,14 +84,14 @@ def says_same(a: str, b: str) -> bool:
     >>> says_same("pnpm, not npm", "npm, not pnpm")
     False
     """
-    one, two = read_subject(a), read_subject(b)
-    if not one.words or not two.words:
+    subject_a, subject_b = read_subject(a), read_subject(b)
+    if not subject_a.words or not subject_b.words:
         return normalise(a) == normalise(b)
     return (
-        len(one.words) == len(two.words)
-        and any([*one.words[n:], *one.words[:n]] == [*two.words] for n in range(len(one.words)))
-        and (one.old, one.ended) == (two.old, two.ended)
-        and {one.owner, two.owner} != {"user", "project"}
+        len(subject_a.words) == len(subject_b.words)
+        and any([*subject_a.words[n:], *subject_a.words[:n]] == [*subject_b.words] for n in range(len(subject_a.words)))
+        and (subject_a.old, subject_a.ended) == (subject_b.old, subject_b.ended)
+        and {subject_a.owner, subject_b.owner} != {"user", "project"}
     )
 
 
@@ -191,8 +191,10 @@ def _find_frame(text: str, language: Language) -> tuple[frozenset[str], tuple[st
 
 
 def _slugify(words: Sequence[str]) -> str:
-    kept = ("".join(char for char in word.lower() if char.isalnum() or char in "-_.+#").strip("-.") for word in words)
-    return "-".join(filter(None, kept))[:_MAX_SLUG_CHARS].strip("-.")
+    plain_words = (
+        "".join(char for char in word.lower() if char.isalnum() or char in "-_.+#").strip("-.") for word in words
+    )
+    return "-".join(filter(None, plain_words))[:_MAX_SLUG_CHARS].strip("-.")
 
 
 def _names_old_value(new: Subject, old: Subject) -> bool:
@@ -204,7 +206,7 @@ def _names_old_value(new: Subject, old: Subject) -> bool:
 
 
 def _is_about_same(new: Subject, old: Subject, value: frozenset[str]) -> bool:
-    """Return True if two statements share what they say beside the old value and the new one."""
+    """Return True if two statements share what they say beside the old value and the new subject_a."""
     old_rest, new_rest = old.telling - value, new.telling - value
     if not old_rest:
         return True

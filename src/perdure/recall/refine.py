@@ -100,8 +100,8 @@ def _read_places(
         if not exchange.is_last:
             places[turn_id] = {"on_the_way": -1.0}
         elif exchange.n_steps:
-            asked = share_weight(weights, opener_words.get(exchange.opener_id, ()))
-            places[turn_id] = {"concluded": exchange.n_steps / MAX_STEPS, "answered": asked}
+            asked_share = share_weight(weights, opener_words.get(exchange.opener_id, ()))
+            places[turn_id] = {"concluded": exchange.n_steps / MAX_STEPS, "answered": asked_share}
     return places
 
 

@@ -80,17 +80,17 @@ def plan_import(memories: Memories, store: str, contents: StoreContents, terms: 
     plan.left_out, plan.refusals = +contents.left_out, list(contents.refusals)
     last_imported = _list_last_imported(memories, contents.records)
     known_texts = _list_known_texts(memories)
-    for placed in _place_records(contents, terms, last_imported, plan):
-        draft = _build_draft(memories, placed, contents.changed_at, terms)
-        if _is_known(memories, placed, draft):
+    for place in _place_records(contents, terms, last_imported, plan):
+        draft = _build_draft(memories, place, contents.changed_at, terms)
+        if _is_known(memories, place, draft):
             plan.n_unchanged += 1
-        elif _is_forgotten(memories, placed.record, draft):
+        elif _is_forgotten(memories, place.record, draft):
             plan.n_forgotten += 1
-        elif discard := _find_discard(memories, placed, draft, known_texts):
+        elif discard := _find_discard(memories, place, draft, known_texts):
             plan.discarded.append(discard)
         else:
             known_texts.setdefault(normalise(draft.text), set()).add(draft.project)
-            (plan.changed if placed.replaced else plan.new).append(PlannedRecord(placed.record, draft))
+            (plan.changed if place.replaced else plan.new).append(PlannedRecord(place.record, draft))
             plan.by_project[draft.project or ""] += 1
     return plan
 
@@ -206,29 +206,29 @@ def _pair_changed(records: Sequence[StoreRecord], remaining: Mapping[str, Memory
 
 
 def _build_draft(
-    memories: Memories, placed: _RecordPlace, changed_at: datetime | None, terms: StoreTerms
+    memories: Memories, place: _RecordPlace, changed_at: datetime | None, terms: StoreTerms
 ) -> MemoryDraft:
-    record, now = placed.record, memories.now()
+    record, now = place.record, memories.now()
     stated_at = min(record.stated_at or changed_at or now, now)
     return MemoryDraft(
         record.text,
         record.kind or guess_kind(record.text),
-        placed.path,
-        placed.project,
+        place.path,
+        place.project,
         stated_at=stated_at,
         trust=terms.trust,
         how="imported",
         entities=record.entities or None,
-        memory_id=make_statement_id(memories, stated_at, placed.path, record.text),
+        memory_id=make_statement_id(memories, stated_at, place.path, record.text),
     )
 
 
-def _is_known(memories: Memories, placed: _RecordPlace, draft: MemoryDraft) -> bool:
+def _is_known(memories: Memories, place: _RecordPlace, draft: MemoryDraft) -> bool:
     """Return True if this text of the record came before, or its owner has already corrected it so."""
-    if placed.replaced is not None:
-        if normalise(placed.replaced.text) == normalise(draft.text):
+    if place.replaced is not None:
+        if normalise(place.replaced.text) == normalise(draft.text):
             return True
-        if get_current_text(memories, placed.replaced) == draft.text:
+        if get_current_text(memories, place.replaced) == draft.text:
             return True
     return bool(memories.get_many([draft.memory_id])) if draft.memory_id else False
 
@@ -240,10 +240,10 @@ def _is_forgotten(memories: Memories, record: StoreRecord, draft: MemoryDraft) -
 
 
 def _find_discard(
-    memories: Memories, placed: _RecordPlace, draft: MemoryDraft, known_texts: Mapping[str, set[str | None]]
+    memories: Memories, place: _RecordPlace, draft: MemoryDraft, known_texts: Mapping[str, set[str | None]]
 ) -> DiscardedRecord | None:
     """Return why a record is kept out; None if it becomes a memory."""
-    record = placed.record
+    record = place.record
     if len(draft.text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
         return DiscardedRecord(record, "long", f"has more than {MAX_TEXT_BYTES:,} bytes")
     statements = (draft.text, draft.text.removeprefix(f"{record.name}: "))
@@ -251,7 +251,7 @@ def _find_discard(
     if projects and (draft.project is None or projects & {draft.project, None}):
         return DiscardedRecord(record, gate.GateReason.DUPLICATE.value, "is a memory here already")
     if draft.trust != "owner":
-        if placed.replaced is not None and _is_corrected(memories, placed.replaced):
+        if place.replaced is not None and _is_corrected(memories, place.replaced):
             return DiscardedRecord(record, "corrected", "was corrected by you here")
         weakness = gate.find_weakness(draft.text, lambda: memories.list_facts(draft.project))
         if weakness is not None:

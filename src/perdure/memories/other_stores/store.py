@@ -83,13 +83,13 @@ def select_rows(connection: apsw.Connection, table: str, columns: Sequence[str])
 
     table, columns: names in the code, never from a file.
     """
-    existing = [column for column in columns if column in list_columns(connection, table)]
-    values = ", ".join(f"substr(CAST({column} AS BLOB), 1, {_MAX_VALUE_CHARS * 4})" for column in existing)
-    if not existing:
+    present_columns = [column for column in columns if column in list_columns(connection, table)]
+    values = ", ".join(f"substr(CAST({column} AS BLOB), 1, {_MAX_VALUE_CHARS * 4})" for column in present_columns)
+    if not present_columns:
         return
     for row in connection.execute(f"SELECT {values} FROM {table} ORDER BY rowid"):
         texts = [(raw or b"").decode("utf-8", "replace")[:_MAX_VALUE_CHARS] for raw in row]
-        yield dict.fromkeys(columns, "") | dict(zip(existing, texts, strict=True))
+        yield dict.fromkeys(columns, "") | dict(zip(present_columns, texts, strict=True))
 
 
 def count_rows(connection: apsw.Connection, table: str) -> int:

@@ -91,14 +91,21 @@ def take_in(
     """
     captures.check_not_paused()
     spans = _store_records(captures, contents, plan, terms)
-    planned_records = [planned for planned in (*plan.new, *plan.changed) if planned.record in spans]
+    planned_records = [
+        planned_record for planned_record in (*plan.new, *plan.changed) if planned_record.record in spans
+    ]
     plan.n_forgotten += len(plan.new) + len(plan.changed) - len(planned_records)
     drafts = [
-        replace(planned.draft, sources=(spans[planned.record],), runtime=plan.store, conversation=contents.path)
-        for planned in planned_records
+        replace(
+            planned_record.draft,
+            sources=(spans[planned_record.record],),
+            runtime=plan.store,
+            conversation=contents.path,
+        )
+        for planned_record in planned_records
     ]
     made_memories = _keep_drafts(memories, drafts, progress or (lambda _, __: None))
-    changed_places = {(planned.draft.project, planned.draft.path) for planned in plan.changed}
+    changed_places = {(planned_record.draft.project, planned_record.draft.path) for planned_record in plan.changed}
     result = StoreImport(plan)
     for memory in made_memories:
         (result.changed if (memory.project, memory.path) in changed_places else result.new).append(memory)

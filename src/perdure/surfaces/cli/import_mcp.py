@@ -43,14 +43,14 @@ def import_sources(shell: Shell, names: Sequence[str], *, is_applied: bool) -> N
         raise PackageMissing("pip install 'perdure[mcp]'") from error
     with open_import_home(shell, is_applied=is_applied) as home:
         configured = home.config.mcp.sources
-        chosen = {name: _get_source(configured, name) for name in names or configured}
-        if not chosen:
+        source_by_name = {name: _get_source(configured, name) for name in names or configured}
+        if not source_by_name:
             raise UsageError("config.toml names no source: add a table [mcp.sources.NAME] (docs/import.md)")
-        imports, faults = _import_all(home, chosen, is_applied=is_applied)
+        imports, faults = _import_all(home, source_by_name, is_applied=is_applied)
         if is_applied and any(set(imported.outcomes.values()) - {"unchanged"} for imported in imports):
             home.upkeep.catch_up()
             home.upkeep.embed_new()
-    if len(chosen) == 1 and faults:
+    if len(source_by_name) == 1 and faults:
         raise next(iter(faults.values()))
     _print_imports(shell, imports, faults, is_applied=is_applied)
     if faults:
@@ -58,7 +58,7 @@ def import_sources(shell: Shell, names: Sequence[str], *, is_applied: bool) -> N
 
 
 def _import_all(
-    home: Home, chosen: Mapping[str, McpSourceConfig], *, is_applied: bool
+    home: Home, source_by_name: Mapping[str, McpSourceConfig], *, is_applied: bool
 ) -> tuple[list[SourceImport], dict[str, PerdureError]]:
     """Ask every source; return what came of those that answered, and the errors of the others by name."""
     from perdure.surfaces.mcp import sources
@@ -67,7 +67,7 @@ def _import_all(
         home.captures.check_not_paused()
     imports: list[SourceImport] = []
     faults: dict[str, PerdureError] = {}
-    for name, source in chosen.items():
+    for name, source in source_by_name.items():
         try:
             reading = sources.read_source(name, source)
         except (SourceAway, ConfigFault) as error:
@@ -96,8 +96,10 @@ def _print_imports(
 
 def _get_source(configured: Any, name: str) -> McpSourceConfig:
     if name not in configured:
-        known = ", ".join(sorted(configured)) or "none"
-        raise UsageError(f"config.toml names no source {name!r} (known: {known}): add a table [mcp.sources.{name}]")
+        known_names = ", ".join(sorted(configured)) or "none"
+        raise UsageError(
+            f"config.toml names no source {name!r} (known: {known_names}): add a table [mcp.sources.{name}]"
+        )
     source: McpSourceConfig = configured[name]
     return source
 

@@ -114,10 +114,10 @@ def _list_groups(plan: StorePlan) -> tuple[tuple[str, Sequence[PlannedRecord]], 
     return (("new", plan.new), ("changed", plan.changed))
 
 
-def _planned_to_json(planned: PlannedRecord) -> dict[str, Any]:
-    draft = planned.draft
+def _planned_to_json(planned_record: PlannedRecord) -> dict[str, Any]:
+    draft = planned_record.draft
     fields = {"text": draft.text, "kind": draft.kind, "path": draft.path, "project": draft.project}
-    return {**fields, "stated_at": draft.stated_at, "trust": draft.trust, "record": planned.record.label}
+    return {**fields, "stated_at": draft.stated_at, "trust": draft.trust, "record": planned_record.record.label}
 
 
 # for people ---------------------------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ def _print_import(shell: Shell, imported: StoreImport, *, is_applied: bool) -> N
 
 
 def _print_planned(shell: Shell, name: str, group: Sequence[PlannedRecord]) -> None:
-    for planned in group[:_MAX_SAMPLES]:
-        draft = planned.draft
+    for planned_record in group[:_MAX_SAMPLES]:
+        draft = planned_record.draft
         shell.out.print(f"  {name}: {text.one_line(draft.text, _SAMPLE_CHARS)}", markup=False)
         stated_at = f"{format_time(draft.stated_at)}  " if draft.stated_at else ""
         shell.out.print(f"      {draft.path}  {draft.kind}  {stated_at}{draft.trust}", style="dim", markup=False)

@@ -89,16 +89,21 @@ def _print_settled(shell: Shell, result: SettleResult) -> None:
     if shell.as_json:
         shell.print_json(
             {
-                "kept": [{"new": kept.is_new, "memory": memory_to_json(kept.memory)} for kept in result.kept],
+                "kept": [
+                    {"new": keep_result.is_new, "memory": memory_to_json(keep_result.memory)}
+                    for keep_result in result.kept
+                ],
                 "none": result.n_none,
                 "known": result.n_known,
             }
         )
         return
-    for kept in result.kept:
-        header = "Held for review: " if kept.memory.in_review else "Kept: " if kept.is_new else "Said again: "
+    for keep_result in result.kept:
+        header = (
+            "Held for review: " if keep_result.memory.in_review else "Kept: " if keep_result.is_new else "Said again: "
+        )
         shell.out.print(header, end="", style="bold")
-        shell.out.print(format_memory(kept.memory))
+        shell.out.print(format_memory(keep_result.memory))
     if result.n_known:
         shell.out.print("That was settled before. Nothing changed.")
     elif not result.kept:

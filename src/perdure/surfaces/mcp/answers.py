@@ -123,8 +123,8 @@ def settle(home: Home, statements: Sequence[HostStatement], *, is_rest_none: boo
         return _wrap_answer(home, items, empty="Nothing to settle.")
     result = home.memories.settle(statements, [] if is_rest_none else None, cwd=cwd)
     lines = [
-        f"{'Held for review' if kept.memory.in_review else 'Kept'} as {kept.memory.memory_id} at {kept.memory.path}."
-        for kept in result.kept
+        f"{'Held for review' if memory.in_review else 'Kept'} as {memory.memory_id} at {memory.path}."
+        for memory in [keep_result.memory for keep_result in result.kept]
     ]
     lines += [f"Not kept: {refusal.why}." for refusal in result.refusals]
     lines += [f"Settled before, nothing changed: {result.n_known}."] if result.n_known else []
