@@ -23,6 +23,7 @@ from perdure.formats.values import parse_instant, text_or_empty
 from perdure.types import Line, Origin, ParsedLines, Part
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_DATE = re.compile(r"\W*(?:\w+\W+)?\d{4}-\d\d-\d\d\W*")  # of a note: "**Date:** 2026-02-08"
 
 
 class _HostLine(msgspec.Struct, gc=False):
@@ -70,7 +71,7 @@ def _read_version(raw: bytes) -> str:
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # noqa: ARG001
     """Return one turn for each paragraph, and as links the paragraphs of each version in order.
 
-    Headings, and lines that only introduce a list, are no turns.
+    Headings, a date alone, and lines that only introduce a list are no turns.
     """
     collector = TurnCollector()
     feed_lines(lines, partial(_read_line, collector), collector)
@@ -86,7 +87,7 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
         above = headings[:-1] if is_heading else headings
         words = "\n".join(filter(None, [" > ".join(above), row.text.strip()]))
         has_words = any(row_text.strip() and not _HEADING.match(row_text) for row_text in row.text.splitlines())
-        if not has_words or host_memories.find_lead_in(row.text):
+        if not has_words or host_memories.find_lead_in(row.text) or _DATE.fullmatch(row.text):
             collector.skip("heading")  # it stands above the words of each paragraph below it
             return
         draft = TurnDraft("assistant", "agent", [line.span], [Part("text", words)], native_id=identifier or None)

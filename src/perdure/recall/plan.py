@@ -256,7 +256,7 @@ def choose_filters(
 
 def _is_named(path: str, message: str) -> bool:
     """Return True if the last part of a project's path is in the message as a word of its own."""
-    name = path.rstrip("/").rpartition("/")[2]
+    name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
     if len(name) < _MIN_PROJECT_CHARS:
         return False
     return re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w-])", message, re.IGNORECASE) is not None

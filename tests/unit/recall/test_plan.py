@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.recall.plan import MAX_QUERIES, MAX_WORDS, plan
+from perdure.recall.plan import MAX_QUERIES, MAX_WORDS, choose_filters, plan
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 
@@ -87,3 +87,11 @@ def test_any_text_gives_a_plan_within_its_limits(message):
     assert len(found.queries) <= MAX_QUERIES
     assert all(1 <= len(query.split()) <= MAX_WORDS for query in found.queries)
     assert found == _plan(message)
+
+
+def test_a_project_on_windows_is_named_by_its_folder():
+    filters = choose_filters(
+        "oh-my-posh: how are narrow gradients handled?", project="/w/web", projects=["D:\\oh-my-posh", "/w/web"],
+        all_projects=False,
+    )  # fmt: skip
+    assert filters.projects == ("D:\\oh-my-posh", "/w/web", "")
