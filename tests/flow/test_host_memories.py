@@ -57,7 +57,8 @@ def test_a_memory_of_a_host_is_found_with_its_file(opened, memory: Path) -> None
 
 
 def test_a_line_that_introduces_a_list_stands_above_its_items(opened, memory: Path) -> None:
-    text = "# Tides\n\n**Date:** 2026-02-08\n\n**Before a spring tide:**\n\n- Close the northern sluice.\n\nThe gauge is broken.\n"
+    lead_in = "**Date:** 2026-02-08\n\n**Before a spring tide:**\n\n"
+    text = f"# Tides\n\n{lead_in}- Close the northern sluice.\n\nThe gauge is broken.\n"
     home = opened("home")
     write(memory, text)
     home.import_files()
