@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from itertools import product
 
 from perdure.access.scan import Finding
@@ -20,6 +21,7 @@ from perdure.memories.team_notes import TeamNote, read_notes
 from perdure.text import index_terms, one_line, without_stopwords
 from perdure.types import Memory
 
+N_CACHED = 1024  # texts: each memory of a recall is compared with every note
 _MAX_QUOTED_CHARS = 160
 _MAX_CHARS = 1000  # of a text that is compared; a longer one is no single statement
 TextScan = Callable[[str], Sequence[Finding]]  # the findings in a text that its owner has not allowed
@@ -33,10 +35,13 @@ def states_otherwise(new: str, old: str) -> bool:
     >>> states_otherwise("We use uv", "Our staging server listens on port 8443")
     False
     """
-    parts = [[text[start:end] for start, end in sentences(text)] for text in (new, old)]
-    return any(
-        not subject.says_same(a, b) and (subject.replaces(a, b) or subject.replaces(b, a)) for a, b in product(*parts)
-    )
+    pairs = product(_list_sentences(new), _list_sentences(old))
+    return any(not subject.says_same(a, b) and (subject.replaces(a, b) or subject.replaces(b, a)) for a, b in pairs)
+
+
+@lru_cache(maxsize=N_CACHED)
+def _list_sentences(text: str) -> tuple[str, ...]:
+    return tuple(text[start:end] for start, end in sentences(text))
 
 
 @dataclass
@@ -97,5 +102,6 @@ def _is_conflict(a: str, b: str) -> bool:
     return bool(_list_words(a) & _list_words(b)) and states_otherwise(a, b)
 
 
-def _list_words(words: str) -> set[str]:
-    return set(without_stopwords(index_terms(words).lower().split()))
+@lru_cache(maxsize=N_CACHED)
+def _list_words(words: str) -> frozenset[str]:
+    return frozenset(without_stopwords(index_terms(words).lower().split()))
