@@ -305,9 +305,8 @@ class Home(HomeProtocol):
         mode: hybrid (words and meaning), keyword or semantic; hybrid where there are vectors, unless named. A result
         that had to do without vectors has all that the words find, and "vector" in `degraded`.
         """
-        return queries.search_turns(
-            self.connections, self.upkeep, query, filters=filters or Filters(), limit=limit, mode=mode, scan=scan
-        )
+        request = queries.SearchRequest(query, filters or Filters(), limit, mode)
+        return queries.search_turns(self.connections, self.upkeep, request, scan=scan)
 
     # recall -----------------------------------------------------------------------------------------------
 

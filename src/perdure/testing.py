@@ -15,10 +15,10 @@ import numpy as np
 
 from perdure import text
 from perdure.errors import ModelLate
+from perdure.index.fuse import Matrix, Scores, compute_rarity
 from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
 from perdure.models.embedder import ModelTag, TextKind, Vectors, to_unit_length
 from perdure.recall.candidates import MAX_CLOSING, MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
-from perdure.recall.fuse import Matrix, Scores, compute_rarity
 from perdure.recall.judge import extract_stems
 from perdure.recall.truth import Beliefs
 from perdure.types import Role, Window

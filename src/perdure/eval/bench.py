@@ -24,9 +24,9 @@ from perdure.access import scan
 from perdure.eval.datasets import Dataset, EvalDoc, EvalQuestion
 from perdure.home import Home, open_home
 from perdure.identity import make_turn_id
+from perdure.index.fuse import rank_ids
 from perdure.index.home_vectors import PendingQueryVector
 from perdure.models.embedder import Embedder
-from perdure.recall.fuse import rank_ids
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.judge import extract_query_words
 from perdure.recall.plan import RECALL_FILTERS, make_verbatim_plan, plan

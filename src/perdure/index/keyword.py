@@ -183,7 +183,10 @@ def hide_shared_scores(index: IndexConnection, principal: Principal, scored_hits
     """
     if not visibility.get_read_scope(index, principal).other_owners:
         return tuple(scored_hits)
-    ranked = (replace(hit, score=1 / rank if hit.score else 0.0) for rank, hit in enumerate(scored_hits, start=1))
+    ranked = (
+        replace(hit, score=1 / rank if hit.score else 0.0, legs_score=None)
+        for rank, hit in enumerate(scored_hits, start=1)
+    )
     return tuple(hit if hit.user == principal.user else _mask_hit(hit) for hit in ranked)
 
 

@@ -15,6 +15,7 @@ from perdure import text
 from perdure.access.scan import Finding, digest_text
 from perdure.config import LimitsConfig
 from perdure.formats.call_text import describe_calls
+from perdure.index.fuse import rank_ids
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
 from perdure.recall.corrections import (
@@ -25,7 +26,6 @@ from perdure.recall.corrections import (
     restates,
 )
 from perdure.recall.diversify import Likeness, diversify, split_repeats
-from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
 from perdure.recall.pack import BEFORE_CHARS, explain_cue, find_matching_words, is_dependent, pack
 from perdure.recall.rank import PlanVectors, Ranking, rank
@@ -134,15 +134,23 @@ def assess(
     limits: Mapping[str, LimitsConfig] | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Assessment:
-    """Return the ranked candidates of a plan and the judge's verdict on them: all that search and evaluation
-    need.
-    """
+    """Return the ranked candidates of a plan and the judge's verdict on them: all that evaluation needs."""
     plan = add_event_windows(candidates, plan)
-    ranking = refine(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
-    ranking, truth = _apply_beliefs(candidates, plan, ranking, tuning)
+    ranking, truth = rank_candidates(candidates, plan, vectors, tuning)
     name_sightings = candidates.find_names(plan.names)
     verdict = _judge_candidates(candidates, plan, ranking, name_sightings, model if ranking.cosine else "", limits)
     return Assessment(plan, ranking, name_sightings, verdict, truth)
+
+
+def rank_candidates(
+    candidates: CandidateSource, plan: Plan, vectors: PlanVectors, tuning: Tuning
+) -> tuple[Ranking, TruthScores]:
+    """Return the candidates of a plan, ranked, with the beliefs that changed their scores: the one ranking that search
+    and recall share.
+    """
+    return _apply_beliefs(
+        candidates, plan, refine(candidates, plan, rank(candidates, plan, vectors, tuning), tuning), tuning
+    )
 
 
 def _apply_beliefs(

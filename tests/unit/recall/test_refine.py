@@ -103,7 +103,7 @@ def test_by_words_alone_the_scores_stay():
 
 def test_nothing_found_stays_nothing():
     memory, asked, _ = _rank("certificate")
-    nothing = Ranking({}, {}, {}, {}, {})
+    nothing = Ranking({}, {}, {}, {}, {}, {})
     assert refine(memory, asked, nothing, DEFAULT) is nothing
 
 
