@@ -24,7 +24,8 @@ from perdure.memories.remarks import Remarks
 from perdure.recall import plan as planning
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.rank import list_texts_to_embed
-from perdure.recall.recall import TextScan, hide_scores, recall
+from perdure.recall.recall import hide_scores, recall
+from perdure.recall.recaller import RecallContext, Recaller, TextScan
 from perdure.recall.search import SearchScore, plan_search, search, search_by_meaning
 from perdure.recall.tuning import DEFAULT
 from perdure.types import Filters, Hit, Live, Memory, Plan, Recalled, SearchResult
@@ -183,10 +184,17 @@ class RecallRequest:
     catch_up_s: float | None
 
 
-def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest, *, scan_text: TextScan) -> Recalled:
+def recall_cues(
+    connections: Connections,
+    upkeep: Upkeep,
+    request: RecallRequest,
+    *,
+    scan_text: TextScan,
+    recaller: Recaller | None = None,
+) -> Recalled:
     """Return what matters for a message, or silence, as `Home.recall` describes it.
 
-    scan_text: finds text that reads like an order to a model; it is left out.
+    scan_text: finds text that reads like an order to a model; it is left out. recaller: instead of what ships.
     """
     _check_mode(request.mode, RECALL_MODES)
     plan = planning.plan(request.message, now=request.now)
@@ -210,9 +218,8 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
         remarks = Remarks(connections.project_of(request.cwd), scan_text, partial(_list_alike, connections, index))
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
             space = pending.space if pending else None
-            recalled = recall(
-                IndexCandidates(index, principal, filters, space, request.as_of, connections.config.agent),
-                plan,
+            candidates = IndexCandidates(index, principal, filters, space, request.as_of, connections.config.agent)
+            context = RecallContext(
                 vectors=lambda: pending_rows(pending),
                 model=pending.tag.name if pending else "",
                 session_turn_ids={*request.already, *written_ids},
@@ -222,6 +229,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
                 limits=connections.config.live.limits,
                 tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
+            recalled = (recaller or recall)(candidates, plan, context)
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)
     except (IndexFault, Busy) as error:

@@ -32,6 +32,7 @@ from perdure.recall.judge import extract_query_words
 from perdure.recall.plan import RECALL_FILTERS, make_verbatim_plan, plan
 from perdure.recall.rank import list_texts_to_embed, rank
 from perdure.recall.recall import assess, compose
+from perdure.recall.recaller import RecallContext
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.types import Plan, Role, Source
 
@@ -210,8 +211,9 @@ def recall_question(memory: GroupMemory, question: EvalQuestion, setup: BenchSet
     vectors, model = (query_vectors.wait().vectors, query_vectors.tag.name) if query_vectors else (None, "")
     with memory.home.index().begin_read():
         candidates = memory.get_candidates(query_vectors)
-        assessment = assess(candidates, query_plan, vectors=vectors, model=model, tuning=setup.tuning)
-        recalled = compose(candidates, assessment, scan_text=scan.scan, tuning=setup.tuning)
+        context = RecallContext(vectors=vectors, model=model, scan_text=scan.scan, tuning=setup.tuning)
+        assessment = assess(candidates, query_plan, context)
+        recalled = compose(candidates, assessment, context)
     took_ms = (time.perf_counter() - started) * 1000
     verdict = assessment.verdict
     return QuestionResult(
