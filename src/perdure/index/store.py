@@ -166,6 +166,7 @@ class IndexConnection:
         self._chunk_counts: Counter[tuple[int, int]] = Counter()  # (owner, name)
         self._n_transactions = 0
         self.temp_cache: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (key, value)
+        self._word_counts: dict[tuple[int, str], int] | None = None  # (owner, token), inside a snapshot for reading
 
     def _open_unwritable(self) -> None:
         """Open a file in a folder where not even SQLite can create its own files: nobody writes there, so none are
@@ -255,13 +256,25 @@ class IndexConnection:
         """Open one snapshot for several reads."""
         with self._map_errors():
             self.db.execute("BEGIN")
+            self._word_counts = {}
             try:
                 yield self.db
             except BaseException:
                 self.temp_cache = None  # the rollback removes its rows in TEMP tables
                 self.db.execute("ROLLBACK")
                 raise
+            finally:
+                self._word_counts = None
             self.db.execute("COMMIT")
+
+    def count_chunks_with(self, user: int, tokens: Iterable[str]) -> dict[str, int]:
+        """Return for each token of the full-text index how many chunks of an owner hold it; read once in a snapshot."""
+        known = self._word_counts if self._word_counts is not None else {}
+        new_tokens = [token for token in dict.fromkeys(tokens) if (user, token) not in known]
+        query = f'SELECT term, doc FROM "vocab_{user}" WHERE term IN ({", ".join("?" * len(new_tokens))})'
+        counts = dict(self.select(query, *new_tokens)) if new_tokens else {}
+        known.update(((user, token), int(counts.get(token, 0))) for token in new_tokens)
+        return {token: known[user, token] for token in tokens}
 
     def get_version(self) -> tuple[int, int]:
         """Return a value that changes with every commit to the file, by any process."""

@@ -297,6 +297,8 @@ def _make_repeat_test(truth: TruthScores, tuning: Tuning) -> Callable[[str, str]
         )
 
     def repeats(memory_id: str, other_id: str) -> bool:
+        if memory_id not in truth.beliefs or other_id not in truth.beliefs:
+            return False  # most candidates are turns
         stems, other_stems = read_stems(memory_id), read_stems(other_id)
         n_shared = len(stems & other_stems)
         has_same_numbers = not any(stem.isdecimal() for stem in stems ^ other_stems)
