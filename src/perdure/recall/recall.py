@@ -19,6 +19,7 @@ from perdure.recall.corrections import (
     find_corrections,
     is_later,
     order_newer_first,
+    put_later_sessions_first,
     put_latest_before,
     restates,
 )
@@ -271,10 +272,24 @@ def _choose_turns(
         if plan.intent == "task":
             follows = _make_later_run_test(candidates, ranking, measure_likeness, tuning)
             chosen_ids = put_latest_before(chosen_ids, new_ids, measure_likeness, follows, n_first=tuning.n_settled)
+            chosen_ids = _put_later_sessions_first(candidates, ranking, chosen_ids, tuning)
     if plan.intent in CLOSED_INTENTS and not plan.windows:
         chosen_ids += _find_closing(candidates, chosen_ids, excluded_ids)
     distinct_ids, repeated_ids = split_repeats(chosen_ids, repeats)
     return distinct_ids if is_cut else [*distinct_ids, *repeated_ids]
+
+
+def _put_later_sessions_first(
+    candidates: CandidateSource, ranking: Ranking, chosen_ids: Sequence[str], tuning: Tuning
+) -> list[str]:
+    """Return the chosen turns with those of the latest session before those of earlier ones about the same."""
+    details = candidates.get_details(chosen_ids)
+    sessions = {turn_id: detail.run_id for turn_id, detail in details.items() if detail.memory is None}
+    times = {turn_id: detail.stated_at for turn_id, detail in details.items()}
+    least = tuning.strong * max(ranking.scores.get(turn_id, 0.0) for turn_id in chosen_ids)
+    return put_later_sessions_first(
+        chosen_ids, sessions, times, lambda turn_id: ranking.scores.get(turn_id, 0.0) >= least
+    )
 
 
 def _find_closing(candidates: CandidateSource, chosen_ids: Sequence[str], excluded_ids: Collection[str]) -> list[str]:
