@@ -348,3 +348,17 @@ def test_what_an_agent_says_about_a_page_keeps_the_label_of_the_web(opened, clau
     assert fee.is_from_web is is_web and not crane.is_from_web
     assert ("assistant · from the web, unverified · " in render_cue(fee)) is is_web
     assert "from the web" not in render_cue(crane)
+
+
+@pytest.mark.parametrize("mode", ["keyword", None])
+def test_old_exact_answer_stands_before_newer_ones_about_other_things(opened, mode):
+    """Row D07: twelve statements of one form, each asked for by name; the oldest is as good as the newest."""
+    home = opened()
+    names = ["mail", "print", "auth", "cache", "search", "build", "chat", "video", "backup", "proxy", "queue", "billing"]
+    talk = [("user", f"The {name} server listens on port {8000 + 11 * n}.") for n, name in enumerate(names)]
+    home.capture(lines(talk), runtime="messages", session="ports")
+    home.upkeep.embed()
+    for name, (_, statement) in zip(names, talk, strict=True):
+        question = f"Which port does the {name} server listen on?"
+        assert home.recall(question, now=NOW, mode=mode).cues[0].text == statement
+        assert home.search(question, mode=mode).hits[0].text == statement

@@ -1,8 +1,8 @@
 """A later turn that states the same as an earlier one may correct it: it is told too, and before it.
 
 Pure. Two turns may be alike without stating the same: in a conversation about one thing nearly all are. A turn that
-restates another shares its words, and holds what the question asks about as far as the other does
-(docs/evaluation/block.md, newer first).
+restates another shares its words, and holds what the question asks about, its rare words above all, as far as the
+other does (docs/evaluation/block.md, newer first).
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from perdure.recall.diversify import Likeness
 TimesByTurn: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
 MIN_SHARED = 0.4  # of the words of the shorter of two turns, from which they may state the same
 MIN_SESSION_TURNS = 2  # cues from which on a session is about what is asked
-MIN_ASKED = 0.5  # of the question's words in the earlier turn that the later one holds
+MIN_ASKED = 0.5  # of the weight of the question's words in the earlier turn that the later one holds
 
 
-def restates(later_words: Collection[str], earlier_words: Collection[str], asked_words: Collection[str]) -> bool:
+def restates(later_words: Collection[str], earlier_words: Collection[str], asked: Mapping[str, float]) -> bool:
     """Return True if a later turn states what an earlier one states of the thing that is asked about.
 
-    >>> restates({"staging", "moved", "port", "9090"}, {"staging", "listens", "port", "8080"}, {"staging", "port"})
+    asked: word of the question -> its weight: a rare one names the thing, the others say what is asked of it.
+
+    >>> asked = {"staging": 3.0, "port": 1.0}
+    >>> restates({"staging", "moved", "port", "9090"}, {"staging", "listens", "port", "8080"}, asked)
     True
-    >>> restates({"print", "server", "port", "9102"}, {"staging", "listens", "port", "8080"}, {"staging", "server"})
+    >>> restates({"print", "listens", "port", "9102"}, {"staging", "listens", "port", "8080"}, asked)
     False
     """
     later, earlier = set(later_words), set(earlier_words)
     n_shared, n_shorter = len(later & earlier), min(len(later), len(earlier))
-    asked = earlier.intersection(asked_words)
-    return bool(asked) and n_shared >= MIN_SHARED * n_shorter and len(asked & later) >= MIN_ASKED * len(asked)
+    asked_weight = sum(asked[word] for word in earlier.intersection(asked))
+    held_weight = sum(asked[word] for word in earlier.intersection(asked, later))
+    return asked_weight > 0 and n_shared >= MIN_SHARED * n_shorter and held_weight >= MIN_ASKED * asked_weight
 
 
 def find_corrections(

@@ -35,6 +35,7 @@ from perdure.types import Cue, Plan, Recalled, Window, WithheldText
 
 N_JUDGED = 10  # best candidates whose words the judge reads
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
+MAX_REPEATED_CHARS = 400  # of a text that may repeat another: a longer one says more than one thing
 N_SCANNED = 8  # rounds of choosing without cues that read like orders; after that there are fewer cues
 CLOSED_INTENTS = ("task", "latest", "overview", "history")  # answered by how a talk ended
 NOTHING_ASKED = "the message asks for nothing"
@@ -237,7 +238,7 @@ def _choose_turns(
 ) -> list[str]:
     """Choose turns by relevance and diversity, as many as the kind of question calls for.
 
-    Of memories that say nearly the same, one keeps its place. By words alone, which cut nothing, the others come last.
+    Of texts that say nearly the same, one keeps its place. By words alone, which cut nothing, the others come last.
     """
     plan, ranking = assessment.plan, assessment.ranking
     k = tuning.k_broad if plan.intent in ("history", "overview") else tuning.k
@@ -258,7 +259,10 @@ def _choose_turns(
         for turn_id, share in shares.items()
         if not is_cut or share >= tuning.weakest or turn_id in named_ids
     }
-    measure_likeness, repeats = _make_likeness(candidates, new_ids), _make_repeat_test(assessment.truth, tuning)
+    measure_likeness, repeats = (
+        _make_likeness(candidates, new_ids),
+        _make_repeat_test(candidates, assessment.truth, tuning),
+    )
     distinct_ids, repeated_ids = split_repeats(list(scores), repeats)
     choose = partial(diversify, likeness=measure_likeness, relevance=tuning.relevance, same_likeness=tuning.same)
     chosen_ids = choose({turn_id: scores[turn_id] for turn_id in distinct_ids}, k=k)
@@ -301,23 +305,26 @@ def _find_closing(candidates: CandidateSource, chosen_ids: Sequence[str], exclud
     return [] if closing_id is None or closing_id in {*chosen_ids, *excluded_ids} else [closing_id]
 
 
-def _make_repeat_test(truth: TruthScores, tuning: Tuning) -> Callable[[str, str], bool]:
-    """Return a function that says whether two current memories say nearly the same, with the same numbers."""
+def _make_repeat_test(candidates: CandidateSource, truth: TruthScores, tuning: Tuning) -> Callable[[str, str], bool]:
+    """Return a function that says whether two short texts say nearly the same, with the same numbers. An ended memory
+    repeats nothing.
+    """
 
     @cache
-    def read_stems(memory_id: str) -> frozenset[str]:
-        belief = truth.beliefs.get(memory_id)
-        return (
-            extract_stems(belief.memory.text) - text.STOPWORDS if belief and not belief.is_superseded else frozenset()
-        )
+    def read_stems(turn_id: str) -> frozenset[str]:
+        belief = truth.beliefs.get(turn_id)
+        if belief:
+            return frozenset() if belief.is_superseded else extract_stems(belief.memory.text) - text.STOPWORDS
+        detail = candidates.get_details((turn_id,)).get(turn_id)
+        is_short = detail is not None and len(detail.text) <= MAX_REPEATED_CHARS
+        return extract_stems(detail.text) - text.STOPWORDS if detail and is_short else frozenset()
 
-    def repeats(memory_id: str, other_id: str) -> bool:
-        if memory_id not in truth.beliefs or other_id not in truth.beliefs:
-            return False  # most candidates are turns
-        stems, other_stems = read_stems(memory_id), read_stems(other_id)
+    def repeats(turn_id: str, other_id: str) -> bool:
+        stems, other_stems = read_stems(turn_id), read_stems(other_id)
         n_shared = len(stems & other_stems)
-        has_same_numbers = not any(stem.isdecimal() for stem in stems ^ other_stems)
-        return bool(n_shared) and has_same_numbers and n_shared >= tuning.repeated * len(stems | other_stems)
+        if n_shared < tuning.repeated * max(1, len(stems | other_stems)):
+            return False
+        return not any(stem.isdecimal() for stem in stems ^ other_stems)
 
     return repeats
 
@@ -335,7 +342,8 @@ def _make_correction_test(
         for turn_id, fact in ranking.facts.items()
         if plan.intent == "latest" or fact.role == "user"
     }
-    asked_stems = frozenset[str]().union(*map(extract_stems, judge.extract_query_words(plan.question)))
+    weights = judge.weigh_words(candidates.get_rarities(judge.extract_query_words(plan.question)))
+    asked_weights = {stem: weight for word, weight in weights.items() for stem in extract_stems(word)}
 
     @cache
     def read_stems(turn_id: str) -> frozenset[str]:
@@ -349,7 +357,7 @@ def _make_correction_test(
         if plan.intent == "latest":
             return measure_likeness(turn_id, other_id) >= tuning.newer_first
         return measure_likeness(turn_id, other_id) >= tuning.newer_fact_first and restates(
-            read_stems(turn_id), read_stems(other_id), asked_stems
+            read_stems(turn_id), read_stems(other_id), asked_weights
         )
 
     return corrects

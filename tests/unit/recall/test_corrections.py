@@ -85,4 +85,11 @@ def test_correction_is_added_once() -> None:
     ],
 )
 def test_statement_restates_another_about_what_is_asked(later: str, earlier: str, asked: str, is_same: bool) -> None:
-    assert restates(set(later.split()), set(earlier.split()), set(asked.split())) is is_same
+    assert restates(set(later.split()), set(earlier.split()), dict.fromkeys(asked.split(), 1.0)) is is_same
+
+
+@pytest.mark.parametrize(("mail_weight", "is_same"), [(1.0, True), (4.0, False)])
+def test_rare_word_of_the_question_names_the_thing(mail_weight: float, is_same: bool) -> None:
+    """Where every server listens on a port, the one that is asked about is not corrected by another."""
+    later, earlier = {"print", "server", "listens", "port", "9102"}, {"mail", "server", "listens", "port", "8080"}
+    assert restates(later, earlier, {"mail": mail_weight, "server": 1.0, "port": 1.0}) is is_same
