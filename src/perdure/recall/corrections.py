@@ -15,10 +15,16 @@ from perdure.recall.diversify import Likeness
 
 TimesByTurn: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
 MIN_SHARED = 0.4  # of the words of the shorter of two turns, from which they may state the same
+MIN_SHARED_BY_CHANGE = 0.2  # the same, if the later one says plainly that something is otherwise now
 MIN_ASKED = 0.5  # of the question's words in the earlier turn that the later one holds
 
 
-def restates(later_words: Collection[str], earlier_words: Collection[str], asked_words: Collection[str]) -> bool:
+def restates(
+    later_words: Collection[str],
+    earlier_words: Collection[str],
+    asked_words: Collection[str],
+    min_shared: float = MIN_SHARED,
+) -> bool:
     """Return True if a later turn states what an earlier one states of the thing that is asked about.
 
     >>> restates({"staging", "moved", "port", "9090"}, {"staging", "listens", "port", "8080"}, {"staging", "port"})
@@ -29,7 +35,7 @@ def restates(later_words: Collection[str], earlier_words: Collection[str], asked
     later, earlier = set(later_words), set(earlier_words)
     n_shared, n_shorter = len(later & earlier), min(len(later), len(earlier))
     asked = earlier.intersection(asked_words)
-    return bool(asked) and n_shared >= MIN_SHARED * n_shorter and len(asked & later) >= MIN_ASKED * len(asked)
+    return bool(asked) and n_shared >= min_shared * n_shorter and len(asked & later) >= MIN_ASKED * len(asked)
 
 
 def find_corrections(

@@ -18,6 +18,7 @@ from perdure.formats.call_text import describe_calls
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
 from perdure.recall.corrections import (
+    MIN_SHARED_BY_CHANGE,
     find_corrections,
     is_later,
     order_newer_first,
@@ -28,6 +29,7 @@ from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
 from perdure.recall.pack import BEFORE_CHARS, explain_cue, find_matching_words, is_dependent, pack
+from perdure.recall.plain import says_change
 from perdure.recall.rank import PlanVectors, Ranking, rank
 from perdure.recall.refine import refine
 from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
@@ -387,7 +389,7 @@ def _make_correction_test(
     """Return a function that says whether the first of two turns may correct the second.
 
     If the latest is asked for, a later turn that is alike does. If a fact is asked for, it must be a person's, and
-    state the same.
+    state the same; less of it if it says plainly that it is otherwise now.
     """
     times = {
         turn_id: fact.stated_at
@@ -402,14 +404,20 @@ def _make_correction_test(
         speaker = ranking.facts[turn_id].speaker or ""
         return extract_stems(detail.text) - extract_stems(speaker) - text.STOPWORDS if detail else frozenset()
 
+    def is_change(turn_id: str) -> bool:
+        detail = candidates.get_details((turn_id,)).get(turn_id)
+        return detail is not None and says_change(detail.text)
+
     def corrects(turn_id: str, other_id: str) -> bool:
         if not is_later(turn_id, other_id, times):
             return False
         if plan.intent == "latest":
             return measure_likeness(turn_id, other_id) >= tuning.newer_first
-        return measure_likeness(turn_id, other_id) >= tuning.newer_fact_first and restates(
-            read_stems(turn_id), read_stems(other_id), asked_stems
-        )
+        likeness = measure_likeness(turn_id, other_id)
+        restates_it = partial(restates, read_stems(turn_id), read_stems(other_id), asked_stems)
+        if likeness >= tuning.newer_fact_first and restates_it():
+            return True
+        return likeness >= tuning.changed_first and restates_it(MIN_SHARED_BY_CHANGE) and is_change(turn_id)
 
     return corrects
 

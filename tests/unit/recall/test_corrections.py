@@ -6,7 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.recall.corrections import find_corrections, is_later, order_newer_first, put_latest_before, restates
+from perdure.recall.corrections import (
+    MIN_SHARED_BY_CHANGE,
+    find_corrections,
+    is_later,
+    order_newer_first,
+    put_latest_before,
+    restates,
+)
 
 FIRST_AT = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = {name: FIRST_AT + timedelta(days=n) for n, name in enumerate("abcd")} | {"undated": None}
@@ -61,3 +68,11 @@ def test_correction_is_added_once() -> None:
 )
 def test_statement_restates_another_about_what_is_asked(later: str, earlier: str, asked: str, is_same: bool) -> None:
     assert restates(set(later.split()), set(earlier.split()), set(asked.split())) is is_same
+
+
+def test_less_in_common_is_enough_for_a_stated_change() -> None:
+    """One of three words is shared: 0.33 of the shorter text."""
+    later, earlier = {"mara", "quit", "moved", "orbis"}, {"mara", "works", "kestrel"}
+    assert not restates(later, earlier, {"mara", "employer"})
+    assert restates(later, earlier, {"mara", "employer"}, MIN_SHARED_BY_CHANGE)
+    assert not restates({"noor", "moved"}, earlier, {"mara"}, MIN_SHARED_BY_CHANGE)
