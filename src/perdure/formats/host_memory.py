@@ -24,6 +24,7 @@ from perdure.formats.values import parse_instant, text_or_empty
 from perdure.types import Author, Line, Origin, ParsedLines, Part
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_TEAM_NOTES = "/.perdure/notes/"
 _DATE = re.compile(r"\W*(?:\w+\W+)?\d{4}-\d\d-\d\d\W*")  # of a note: "**Date:** 2026-02-08"
 
 
@@ -92,11 +93,7 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
         if not has_words or host_memories.find_lead_in(row.text) or _DATE.fullmatch(row.text):
             collector.skip("heading")  # it stands above the words of each paragraph below it
             return
-        is_vouched_for = "/.perdure/notes/" in collector.title  # a team has reviewed each line
-        is_note = host_memories.find_runtime(collector.title) == host_memories.MEMORY_RUNTIME
-        sections = [_read_title(collector.title), *headings] if is_note else headings
-        is_passing = not is_vouched_for and find_passing_sign(sections, row.text, is_note=is_note)
-        author: Author = "machine" if is_passing else "agent"
+        author: Author = "machine" if _is_passing(collector.title, headings, row.text) else "agent"
         draft = TurnDraft("assistant", author, [line.span], [Part("text", words)], native_id=identifier or None)
         draft.stated_at = parse_instant(row.at)
         draft.link = (identifier, None) if identifier else None
@@ -113,6 +110,16 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
     else:
         collector.title = text_or_empty(row.file) or collector.title
         collector.skip("header" if row.file is not None else "")
+
+
+def _is_passing(path: str, headings: list[str], paragraph: str) -> bool:
+    """Return True if a paragraph of a host file says nothing that lasts. A team has reviewed each line of its notes."""
+    runtime = host_memories.find_runtime(path)
+    if not runtime or _TEAM_NOTES in path:
+        return False
+    is_note = runtime == host_memories.MEMORY_RUNTIME
+    sections = [_read_title(path), *headings] if is_note else headings
+    return bool(find_passing_sign(sections, paragraph, is_note=is_note))
 
 
 def _read_title(path: str) -> str:
