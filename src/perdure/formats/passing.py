@@ -61,7 +61,7 @@ _CHANGED_FILE = lazy_re(
     r"(?:`[^`\n]+`\s+)?"
     r"(?:now |also |newly )?(?:added|removed|deleted|changed|updated|fixed|modified|renamed|reverted|bumped|rewrote"
     r"|missing|unused)\b|.*\b(?:unused|missing|broken|buggy|racy|not yet|to-?do|(?<!\w)add .{0,40}here)\b"
-    r"|.*\bwith no \w)"
+    r"|.*\bwith no \w|\d+ tests?\b)"
 )
 _GUESS = lazy_re(
     r"(?i)\bsuggests (?:an?|that|the)\b|\bperhaps\b|\bpresumably\b|\bsuspected\b|\bunclear (?:why|whether|if|how)\b"
@@ -82,7 +82,13 @@ _BARE_PRONOUN = lazy_re(  # its subject is a bare pronoun, and stands in another
     r"|makes?|means|meant|prevented|prevents?|produced?|produces|required?|requires|resulted|results?|worked|works?)\b)"
 )
 _COUNT_CHANGE = lazy_re(r"\d[\d.,]*\s*[%kKMG]?\w{0,8}\s*(?:→|->|=>)\s*~?\d|\(was:? \d")
-_HINDSIGHT = lazy_re(r"(?i)\bwould have (?:saved|helped|caught|prevented|avoided|been|made|shown|told|spared)\b")
+_HINDSIGHT = lazy_re(
+    r"(?i)\bwould (?:also )?(?:have (?:saved|helped|caught|prevented|avoided|been|made|shown|told|spared)"
+    r"|solve|fix|help|prevent|avoid)\b"
+)
+_THIS_TASK = lazy_re(
+    r"(?i)\b(?:on|in|for|during|of) (?:this|that) (?:pr|pull request|branch|session|run|commit|sprint|phase)\b"
+)
 _SENTENCE_END = lazy_re(r"[.!?](?=\s+[A-ZÄÖÜ`*])|[。！？](?=.)")
 
 
@@ -128,6 +134,8 @@ def _find_line_sign(line: str, *, is_note: bool) -> str:
         return "pronoun"
     if is_note and (_CHANGED_FILE.match(line) or _DONE.match(line) or _COUNT_CHANGE.search(line)):
         return "change"
+    if is_note and _THIS_TASK.search(line):
+        return "state"
     if is_note and (_GUESS.search(line) or _HINDSIGHT.search(line) or line.endswith(("?", "？"))):
         return "guess"
     return ""

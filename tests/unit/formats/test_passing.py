@@ -43,6 +43,8 @@ from perdure.formats.passing import find_passing_sign
         ([], "- The flicker suggests a loose cable.", "guess"),
         ([], "- Should the buoy be red?", "guess"),
         ([], "- A map would have saved an hour.", "guess"),
+        ([], "- 29 threads in 4 rounds on this PR", "state"),
+        ([], "- `tests/buoy.py` — 44 tests, 7 of them new", "change"),
         ([], "- This created two wrong entries.", "pronoun"),
     ],
 )
