@@ -90,6 +90,6 @@ def test_any_text_gets_an_answer(paragraph):
 @pytest.mark.parametrize("piece", ["<!-- -->", "- a: b\n", "![x](y)", "` — ", "1/2 ", "-", "[![a](b)](c)", "1 -> "])
 def test_long_hostile_text_takes_no_time(piece):
     paragraph = "---\n" + piece * 20_000 + "x"
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     find_passing_sign([paragraph], paragraph)
-    assert time.perf_counter() - start_s < 1
+    assert time.process_time() - start_s < 1
