@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -108,6 +108,24 @@ class Captures:
         """Return the addresses of the documents that were stored of an MCP server. source: its name in the settings."""
         addresses = self._archive.ledger.list_sessions(self._connections.user, MCP_RUNTIME)
         return [address for address in addresses if address.startswith(f"{source}:")]
+
+    def find_store_document(self, store: str, name: str, list_rows: Callable[[str], Sequence[bytes]]) -> str:
+        """Return the name of the document that holds the records of a store: `name`, or an earlier one that has more
+        than half of them already, because the store was moved or copied, or its project has got a folder.
+
+        list_rows: of a name of a document, the lines of the records in it.
+        """
+        names = self._archive.ledger.list_sessions(self._connections.user, store)
+        if name in names:
+            return name
+        best_name, n_best = name, len(list_rows(name)) // 2
+        for known_name in names:
+            origin = ingest.clean_origin(Origin(store, known_name, known_name))
+            stored_lines = ingest.list_line_spans(self._archive, self._connections.user, origin)
+            n_stored = sum(line in stored_lines for line in list_rows(known_name))
+            if n_stored > n_best:
+                best_name, n_best = known_name, n_stored
+        return best_name
 
     # what may not be kept ---------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from perdure.sharing import grants
 from perdure.sharing.room import UNFINISHED_ERASURE
 from perdure.sqlite import apsw
 from perdure.text import index_terms, query_terms
-from perdure.types import Filters, ForgetItem, ForgetReport, ForgetRequest, Memory, Principal
+from perdure.types import STORE_RUNTIMES, Filters, ForgetItem, ForgetReport, ForgetRequest, Memory, Principal
 from perdure.upkeep import UNSETTLED, Upkeep
 
 # Every opening of a home applies tombstones: the other rooms are loaded when there is something to forget.
@@ -119,7 +119,15 @@ class Forgetting:
             named_memories = self.memories_of(
                 memories=[memory_id for memory_ids in memory_ids_by_name.values() for memory_id in memory_ids]
             )
+        if record_ids := self._find_record_ids(named_memories):
+            targets = list({(t.run.run_id, t.turn_id): t for t in (*targets, *self.plan(record_ids))}.values())
         return targets, self.memories_of(targets, [memory.memory_id for memory in named_memories]), lines
+
+    def _find_record_ids(self, memories: Iterable[Memory]) -> list[str]:
+        """Return the turns of the records in other products' stores of which these memories were imported."""
+        records = (memory for memory in memories if memory.how == "imported" and memory.runtime in STORE_RUNTIMES)
+        turn_ids = (turn_id for memory in records for _, turn_id in self._memories().turns_of(memory))
+        return list(dict.fromkeys(filter(None, turn_ids)))
 
     def _find_memory_ids(self, name: str) -> list[str]:
         """Return the ids of the memories that a name means: itself, or all that was stated at this path; none if it is

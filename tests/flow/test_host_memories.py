@@ -68,6 +68,20 @@ def test_a_line_that_introduces_a_list_stands_above_its_items(opened, memory: Pa
     assert "".join(paragraph for _, paragraph in host_memories.split_paragraphs(text)) == text
 
 
+def test_a_paragraph_that_does_not_last_is_found_and_not_vouched_for(opened, memory: Path) -> None:
+    home = opened("home")
+    write(
+        memory, "# Tides\n\n## Next steps\n\n- Paint the walrus buoy.\n\n## Rules\n\n- Never moor at the walrus pier.\n"
+    )
+    home.import_files()
+    assert {(hit.text.splitlines()[1], hit.author) for hit in home.search("walrus").hits} == {
+        ("- Paint the walrus buoy.", "machine"), ("- Never moor at the walrus pier.", "agent"),
+    }  # fmt: skip
+    team = write(Path.home() / "w/.perdure/notes/team.md", "# Status\n\nThe walrus berth is free.\n")
+    home.import_files([team])
+    assert {hit.author for hit in home.search("walrus berth").hits if hit.conversation == str(team)} == {"agent"}
+
+
 def test_every_version_stays_and_says_what_is_gone(opened, memory: Path) -> None:
     home = opened("home")
     home.import_files()

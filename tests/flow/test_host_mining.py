@@ -437,6 +437,14 @@ def test_the_command_lists_keeps_and_says_none(here) -> None:
     assert answer == {"kept": [], "none": 0, "known": 1}
 
 
+def test_the_command_refuses_a_session_that_this_folder_lacks(here, tmp_path, monkeypatch) -> None:
+    assert QUEUE in run(here, "--session", "talk")
+    assert "no session 'nope'" in run(here, "--session", "nope", status=2)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "no session 'talk'" in run(here, "--session", "talk", status=2)
+
+
 def test_the_command_says_why_it_refuses(here) -> None:
     (first, _) = (row["id"] for row in json.loads(run(here, "--json"))["result"]["candidates"])
     assert "use their words" in run(here, "keep", first, "--as", "Port 8443 is for staging.", status=2)

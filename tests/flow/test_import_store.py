@@ -622,3 +622,58 @@ def test_the_command_writes_every_form(perdure, tmp_path: Path) -> None:
         assert (status, json.loads(output)["result"]["written"]) == (0, 1)
     status, output = perdure("memories", "export", str(tmp_path / "x"), "--to", "mem0", "--all")
     assert status == 2 and "no history" in output
+
+
+def test_forgetting_an_imported_memory_forgets_its_record(home, stores) -> None:
+    home.memories.import_store("memory-server", stores["memory-server"])
+    (memory,) = [memory for memory in home.memories.list_memories() if "Answers fastest by mail" in memory.text]
+    request = ForgetRequest((memory.path,))
+    report = home.forgetting.preview(request)
+    (item,) = report.items
+    assert "Answers fastest by mail" in item.preview
+    home.forgetting.delete(request, digest=report.digest)
+    assert [hit.text for hit in home.search("Answers fastest by mail").hits if "fastest" in hit.text] == []
+    again = home.memories.import_store("memory-server", stores["memory-server"])
+    assert (again.new, again.plan.n_forgotten) == ([], 1)
+
+
+@pytest.mark.parametrize("store", ["claude-mem", "memory-server"])
+def test_a_store_that_was_moved_doubles_no_turn(store: str, home, stores, tmp_path: Path) -> None:
+    home.memories.import_store(store, stores[store])
+    n_turns = len(home.search("", limit=100).hits)
+    copy = tmp_path / "elsewhere" / stores[store].name
+    copy.parent.mkdir()
+    shutil.copy(stores[store], copy)
+    again = home.memories.import_store(store, copy)
+    assert (again.new, again.changed) == ([], [])
+    assert len(home.search("", limit=100).hits) == n_turns
+
+
+def test_memories_move_to_the_folder_of_a_project_that_became_known(home, stores) -> None:
+    home.memories.import_store("claude-mem", stores["claude-mem"])
+    n_turns = len(home.search("", limit=100).hits)
+    line = {"role": "user", "content": "hello", "timestamp": "2026-05-05T09:00:00+00:00"}
+    home.capture(json.dumps(line).encode() + b"\n", runtime="messages", session="s", cwd="/work/shop")
+    home.upkeep.catch_up()
+    preview = home.memories.import_store("claude-mem", stores["claude-mem"], dry_run=True).plan
+    n_moved = len(preview.moved["/work/shop"])
+    assert n_moved and {memory.project for memory in home.memories.list_memories()} == {"shop", "website"}
+    done = home.memories.import_store("claude-mem", stores["claude-mem"])
+    assert (done.new, done.changed) == ([], [])
+    projects = [memory.project for memory in home.memories.list_memories()]
+    assert projects.count("/work/shop") == n_moved and "shop" not in projects
+    assert len(home.search("", limit=100).hits) == n_turns + 1
+    assert home.memories.import_store("claude-mem", stores["claude-mem"], dry_run=True).plan.moved == {}
+
+
+def test_a_refused_store_stops_no_other(tmp_path: Path, stores) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(b"\xff\xfe")
+    environment = {"PERDURE_HOME": str(tmp_path / "cli-home")}
+    arguments = ["import", "--from", "memory-server", str(bad), str(stores["memory-server"]), "--apply"]
+    result = CliRunner().invoke(cli, arguments, env=environment)
+    assert result.exit_code == 1 and "is not UTF-8" in result.output and "5 records" in result.output
+    listed = CliRunner().invoke(cli, ["memories", "list"], env=environment)
+    assert "Answers fastest by mail" in listed.output
+    as_json = CliRunner().invoke(cli, [*arguments, "--json"], env=environment)
+    assert json.loads(as_json.stdout)["result"]["failed"][0]["path"] == str(bad)

@@ -354,7 +354,20 @@ def test_what_an_agent_says_about_a_page_keeps_the_label_of_the_web(opened, clau
 def test_old_exact_answer_stands_before_newer_ones_about_other_things(opened, mode):
     """Row D07: twelve statements of one form, each asked for by name; the oldest is as good as the newest."""
     home = opened()
-    names = ["mail", "print", "auth", "cache", "search", "build", "chat", "video", "backup", "proxy", "queue", "billing"]
+    names = [
+        "mail",
+        "print",
+        "auth",
+        "cache",
+        "search",
+        "build",
+        "chat",
+        "video",
+        "backup",
+        "proxy",
+        "queue",
+        "billing",
+    ]
     talk = [("user", f"The {name} server listens on port {8000 + 11 * n}.") for n, name in enumerate(names)]
     home.capture(lines(talk), runtime="messages", session="ports")
     home.upkeep.embed()

@@ -49,8 +49,14 @@ _MAX_BYTES = 1 << 20  # a larger file is no memory
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*\s*")
 _ITEM = re.compile(r"(?:[-*+]|\d{1,4}[.)])[ \t]")
 _LEAD_IN_LEVEL = 7  # below every heading
-_MAX_LEAD_IN_CHARS = 160
+_MAX_LEAD_IN_CHARS = 300
 _FENCE = re.compile(r" {0,3}(```|~~~)")
+_STEP = re.compile(r"\d{1,4}[.)][ \t]")
+_INDENTED = re.compile(r"(?: {2,}|\t)\S")
+_POINTS_BACK = re.compile(  # the first word of a paragraph that means nothing without the code before it
+    r"(?:this|these|that|it|they|dies(?:er?|es)?|das|cela|cette?|ces?|est[aeo]s?)\b(?![’'-])|这|這|これ|それ", re.I
+)
+_MAX_JOINED_CHARS = 1500  # of a paragraph to which steps, code and what it means are joined
 
 
 def find_runtime(path: str) -> str:
@@ -136,7 +142,8 @@ def _hash(data: bytes) -> str:
 def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
     """Yield (headings above it, text with the blank lines behind it) of each paragraph and list item, in order.
 
-    A line that only introduces what follows ("When working on the API:") is a heading of that paragraph or list.
+    A line that only introduces what follows ("When working on the API:") is a heading of that paragraph or list. The
+    steps of a numbered list are one paragraph, code belongs to the sentence before it, an indented block to its item.
     """
     path: list[tuple[int, str]] = []
     rows: list[str] = []
@@ -145,7 +152,7 @@ def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
         mark = _FENCE.match(row)
         heading = None if fence or mark else _HEADING.fullmatch(row)
         is_start = not fence and (heading or is_after_blank or _ITEM.match(row)) and row.strip()
-        if is_start and rows:
+        if is_start and rows and (heading or not _continues(rows, row)):
             yield [title for _, title in path], "".join(rows)
             lead_in, rows = find_lead_in("".join(rows)), []
             if lead_in or not _ITEM.match(row):
@@ -160,6 +167,17 @@ def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
         is_after_blank = not fence and (not row.strip() or heading is not None)
     if rows:
         yield [title for _, title in path], "".join(rows)
+
+
+def _continues(rows: list[str], row: str) -> bool:
+    """Return True if a row that could begin a paragraph belongs to the paragraph of the rows before it."""
+    if _HEADING.fullmatch(rows[0]) or sum(map(len, rows)) > _MAX_JOINED_CHARS:
+        return False
+    first = next((earlier for earlier in rows if earlier.strip()), "")
+    if _ITEM.match(first):
+        return bool(_INDENTED.match(row) or (_STEP.match(first) and _STEP.match(row)))
+    has_code = any(map(_FENCE.match, rows))
+    return bool(_POINTS_BACK.match(row) if has_code else _FENCE.match(row))
 
 
 def find_lead_in(paragraph: str) -> str:

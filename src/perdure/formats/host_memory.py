@@ -19,10 +19,12 @@ from perdure.capture import host_memories
 from perdure.formats.json_text import decode_json
 from perdure.formats.notes import normalize_note_path
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
+from perdure.formats.passing import find_passing_sign
 from perdure.formats.values import parse_instant, text_or_empty
-from perdure.types import Line, Origin, ParsedLines, Part
+from perdure.types import Author, Line, Origin, ParsedLines, Part
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_TEAM_NOTES = "/.perdure/notes/"
 _DATE = re.compile(r"\W*(?:\w+\W+)?\d{4}-\d\d-\d\d\W*")  # of a note: "**Date:** 2026-02-08"
 
 
@@ -71,7 +73,8 @@ def _read_version(raw: bytes) -> str:
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # noqa: ARG001
     """Return one turn for each paragraph, and as links the paragraphs of each version in order.
 
-    Headings, a date alone, and lines that only introduce a list are no turns.
+    Headings, a date alone, and lines that only introduce a list are no turns. A paragraph that says nothing that lasts
+    is a turn of a machine: it is found, and nobody vouches for it.
     """
     collector = TurnCollector()
     feed_lines(lines, partial(_read_line, collector), collector)
@@ -90,7 +93,8 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
         if not has_words or host_memories.find_lead_in(row.text) or _DATE.fullmatch(row.text):
             collector.skip("heading")  # it stands above the words of each paragraph below it
             return
-        draft = TurnDraft("assistant", "agent", [line.span], [Part("text", words)], native_id=identifier or None)
+        author: Author = "machine" if _is_passing(collector.title, headings, row.text) else "agent"
+        draft = TurnDraft("assistant", author, [line.span], [Part("text", words)], native_id=identifier or None)
         draft.stated_at = parse_instant(row.at)
         draft.link = (identifier, None) if identifier else None
         collector.drafts.append(draft)
@@ -106,3 +110,22 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
     else:
         collector.title = text_or_empty(row.file) or collector.title
         collector.skip("header" if row.file is not None else "")
+
+
+def _is_passing(path: str, headings: list[str], paragraph: str) -> bool:
+    """Return True if a paragraph of a host file says nothing that lasts. A team has reviewed each line of its notes."""
+    runtime = host_memories.find_runtime(path)
+    if not runtime or _TEAM_NOTES in path:
+        return False
+    is_note = runtime == host_memories.MEMORY_RUNTIME
+    sections = [_read_title(path), *headings] if is_note else headings
+    return bool(find_passing_sign(sections, paragraph, is_note=is_note))
+
+
+def _read_title(path: str) -> str:
+    """Return the title that the name of a note is.
+
+    >>> _read_title("/h/memory/LAST_SESSION.md")
+    'LAST SESSION'
+    """
+    return Path(path).stem.replace("_", " ").replace("-", " ")

@@ -84,7 +84,8 @@ def find_refusal(
     """Return why a text may not become a memory; None if it may.
 
     scan_text: the scanner's findings that its owner has not allowed. list_facts: what the manifests of its project say.
-    An order in the owner's own words is kept; recall leaves it out until the owner allows it. Their secrets are masked.
+    An order that the owner stores is kept; recall leaves it out until they allow it. One that rules found in their
+    messages is held for their review. Their secrets are masked.
     """
     is_file_or_import = how in (memory_events.FILE, "imported")
     is_chosen_by_owner = trust == "owner" and how in _EXPLICIT_WAYS
@@ -97,9 +98,13 @@ def find_refusal(
     if how in _EXPLICIT_WAYS and clean_text != plain_text:
         return GateRefusal(GateReason.SECRET, EXPLANATIONS[GateReason.SECRET])
     for finding in scan_text(clean_text):
-        why = f"{EXPLANATIONS[GateReason.INSTRUCTION]} ({finding.rule}: {finding.excerpt!r})"
-        return GateRefusal(GateReason.INSTRUCTION, why)
+        return GateRefusal(GateReason.INSTRUCTION, describe_order(finding))
     return None
+
+
+def describe_order(finding: Finding) -> str:
+    """Return what reads like an order to a model, behind "it"."""
+    return f"{EXPLANATIONS[GateReason.INSTRUCTION]} ({finding.rule}: {finding.excerpt!r})"
 
 
 def find_weakness(memory_text: str, list_facts: Callable[[], Iterable[RepositoryFact]]) -> GateReason | None:

@@ -20,6 +20,7 @@ from perdure.archive import host_questions
 from perdure.archive.archive import Archive
 from perdure.archive.host_questions import KEEP, NONE, HostQuestion
 from perdure.disk import lock_file
+from perdure.errors import UsageError
 from perdure.formats.fixes import find_fixes
 from perdure.index import session_turns
 from perdure.index.session_turns import SourceTurn
@@ -155,8 +156,11 @@ class HostMiner:
         """Return the candidates of the newest session of a project, because somebody wants to settle them now.
 
         session: of this session alone. New ones are recorded as asked. Without new ones, return those that the newest
-        question left open.
+        question left open. Raises UsageError for a session that is not one of the last days in this project.
         """
+        if session and session not in self.list_conversations(project, n_max=None):
+            days = f"the last {RECENT.days} days"
+            raise UsageError(f"this folder has no session {session!r} of {days}: `perdure tree` lists sessions")
         choice = self.choose_candidates(project, only=session)
         if choice is None:
             return self._list_pending({session} if session else self.list_conversations(project))
@@ -165,13 +169,13 @@ class HostMiner:
         self.memories.journal.append(host_questions.EVENT_TYPE, data, now=self.memories.now())
         return list(choice.candidates)
 
-    def list_conversations(self, project: str | None) -> set[str]:
-        """Return the newest conversations of a project: those that can be asked about."""
+    def list_conversations(self, project: str | None, *, n_max: int | None = MAX_SESSIONS + 1) -> set[str]:
+        """Return the newest conversations of a project: those that can be asked about. n_max: None for all."""
         memories = self.memories
         conversations = session_turns.iter_recent_conversations(
             memories.index(), memories.user, memories.agent, project, memories.now() - RECENT
         )
-        return {conversation.origin.conversation for conversation in islice(conversations, MAX_SESSIONS + 1)}
+        return {conversation.origin.conversation for conversation in islice(conversations, n_max)}
 
     def _list_pending(self, conversations: Collection[str]) -> list[HostCandidate]:
         """Return the candidates that the newest question about some conversations left open, as far as their turns can

@@ -17,9 +17,11 @@ from perdure.access import fence
 from perdure.access.redact import mask
 from perdure.capture.events import is_command
 from perdure.formats.fixes import Fix, find_fixes
+from perdure.memories.explicit import find_statements
 from perdure.memories.gate import find_weakness
 from perdure.memories.routine import is_routine
 from perdure.memories.sentences import sentences
+from perdure.memories.subject import read_subject
 from perdure.regex import lazy_re
 from perdure.text import one_line, printable, tokens
 from perdure.types import Turn
@@ -127,17 +129,14 @@ def _clean(sentence: str) -> str:
 
 # scores -----------------------------------------------------------------------------------------------------------
 
+# What these look for stands anywhere in an English sentence; the forms of all languages are in `forms/*.txt`.
 _DECISION = lazy_re(
     r"(?i)\b(?:we|i|let['’]?s|let us|team)\b.{0,40}\b(?:decided?|agreed?|settled?|chose|choose|go(?:ing)? with"
     r"|went with|switch(?:ed)? to|mov(?:e|ed) (?:to|from)|migrated?|stick (?:to|with)|stay with|will (?:use|keep))\b"
-    r"|\b(?:wir|ich)\b.{0,40}\b(?:entschieden|beschlossen|bleiben bei|nehmen|umgestiegen)\b"
-    r"|\b(?:on|nous|j['’]ai)\b.{0,30}\b(?:décidé|choisi)\b|\bhemos decidido\b|(?:我们|我)(?:决定|选择)"
 )
 _RULE = lazy_re(
     r"(?i)\b(?:always|never|from now on|every time|whenever|must(?: not)?|convention|by default|in future|going forward"
-    r"|no longer|instead of|rather than|at all times|make sure|ensure|remember|keep in mind|important"
-    r"|immer|niemals|nie|ab jetzt|künftig|statt|anstatt|toujours|jamais|désormais|siempre|nunca)\b"
-    r"|(?:以后|总是|永远|一律|必须|不要)"
+    r"|no longer|instead of|rather than|at all times|make sure|ensure|remember|keep in mind|important)\b"
 )
 _CORRECTION = lazy_re(
     r"(?i)^\W*(?:no\b[,.!:]?|nope|wrong|actually|stop\b|don['’]?t\b|do not\b|please (?:don['’]?t|do not)\b|not\b"
@@ -149,7 +148,6 @@ _PREFERENCE = lazy_re(
     r"(?i)\b(?:i|we)(?:['’]d)?\s+(?:really |much |strongly |always |usually |do not |don['’]?t )?"
     r"(?:prefer|rather|like(?! to\b)|love(?! to\b)|hate|dislike|want to (?:use|keep|avoid))\b"
     r"|\b(?:my|our) (?:favou?rite|preferred|usual)\b"
-    r"|\b(?:bevorzuge|mag lieber|will lieber|préfère|prefiero)\b|(?:我喜欢|我更喜欢|我不喜欢)"
 )
 _STATE = lazy_re(
     r"(?i)\b(?:is|are|was|runs?|lives?|listens?|uses?|needs?|requires?|has|have|means|called|named|supports?|expects?"
@@ -182,7 +180,7 @@ def score_sentence(sentence: str) -> float:
         return 0.0
     if len(_CODE_SIGN.findall(sentence)) * 12 > len(sentence) or find_weakness(sentence, tuple):
         return 0.0
-    score = sum(3.0 for form in (_DECISION, _RULE, _PREFERENCE) if form.search(sentence))
+    score = sum(3.0 for form in (_DECISION, _RULE, _PREFERENCE) if form.search(sentence)) or 3.0 * _has_form(sentence)
     is_correction = bool(_CORRECTION.search(sentence))  # without a detail or a reason it is about the moment
     n_values = len(_VALUE.findall(sentence))
     if is_correction or _STATE.search(sentence):
@@ -192,6 +190,13 @@ def score_sentence(sentence: str) -> float:
     score += 2.0 if is_correction else 0.0
     score += 1.0 if _REASON.search(sentence) else 0.0
     return score - (2.0 if _ORDER.match(sentence) else 0.0)
+
+
+def _has_form(sentence: str) -> bool:
+    """Return True if a sentence asks to keep something, or says what holds now instead, in a form of any language."""
+    statement = read_subject(sentence)
+    names_values = bool(statement.values) and statement.is_change and bool(statement.old or statement.ended)
+    return names_values or bool(find_statements(sentence))
 
 
 # the question -----------------------------------------------------------------------------------------------------

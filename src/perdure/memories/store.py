@@ -7,6 +7,7 @@ same path supersedes the one before it (`memories.replay`). Shared memories are 
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -252,8 +253,9 @@ class Memories:
         """Store several memories in one event, which counts those that the gate discards.
 
         Left out are those that were forgotten, that `find_refusal` refuses, or whose id exists already. Held for review
-        are those that somebody else drafted, if the owner reviews: not the files of an agent, which it reads. discards:
-        (reason, time of the statement) of what the gate refused before. settled: (id of a turn, outcome) of candidates.
+        are those that somebody else drafted, if the owner reviews: not the files of an agent, which it reads. What the
+        rules found is also held if it reads like an order to a model. discards: (reason, time of the statement) of what
+        the gate refused before. settled: (id of a turn, outcome) of candidates.
         """
         results: list[KeepResult] = []
         ops: list[Op] = []
@@ -265,7 +267,8 @@ class Memories:
             if refusal := self.find_refusal(draft):
                 all_discards.append(self._build_discard(draft, refusal.reason))
                 continue
-            if self.is_reviewed and by in gate.REVIEWED_AUTHORS and draft.how != memory_events.FILE:
+            is_draft_of_others = by in gate.REVIEWED_AUTHORS and draft.how != memory_events.FILE
+            if (self.is_reviewed and is_draft_of_others) or (by == "rules" and self.scan_text(memory.text)):
                 memory = replace(memory, retired=True, in_review=True)
             keep_result, op = self._decide(memory, [result.memory for result in results])
             ops += [op] if op is not None else []
@@ -475,6 +478,29 @@ class Memories:
         retired_memories = memory_rows.list_memories(self.index(), self.user, "retired")
         in_review = [memory for memory in retired_memories if memory.in_review]
         return sorted(in_review, key=lambda m: (-m.stated_at.timestamp(), m.memory_id))
+
+    def find_in_review(self, name: str) -> list[Memory]:
+        """Return the memories that wait and have this id or its beginning, are at or below this path, or came from this
+        file or session.
+
+        Raises MemoryMissing if there is none.
+        """
+        if name.startswith(_MEMORY_ID_PREFIX):
+            return [self.get(name)]
+        folder = memory_events.fold_path(name.rstrip("/"))
+        origins = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111 - links and all
+        waiting = [
+            memory
+            for memory in self.list_in_review()
+            if f"{memory_events.fold_path(memory.path)}/".startswith(f"{folder}/") or memory.conversation in origins
+        ]
+        if not waiting:
+            raise MemoryMissing(f"nothing that waits for review has the path {name!r}, or came from such a file")
+        return waiting
+
+    def find_order(self, memory: Memory) -> str:
+        """Say why a memory reads like an order to a model; "" if it does not, or its owner allowed the text."""
+        return next((gate.describe_order(finding) for finding in self.scan_text(memory.text)), "")
 
     def review(self, ids: Collection[str], *, is_accepted: bool) -> list[Memory]:
         """Accept memories that wait for review, or refuse them: then they stay retired. Return each once.

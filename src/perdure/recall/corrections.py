@@ -15,11 +15,17 @@ from perdure.recall.diversify import Likeness
 
 TimesByTurn: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
 MIN_SHARED = 0.4  # of the words of the shorter of two turns, from which they may state the same
+MIN_SHARED_BY_CHANGE = 0.2  # the same, if the later one says plainly that something is otherwise now
 MIN_SESSION_TURNS = 2  # cues from which on a session is about what is asked
 MIN_ASKED = 0.5  # of the weight of the question's words in the earlier turn that the later one holds
 
 
-def restates(later_words: Collection[str], earlier_words: Collection[str], asked: Mapping[str, float]) -> bool:
+def restates(
+    later_words: Collection[str],
+    earlier_words: Collection[str],
+    asked: Mapping[str, float],
+    min_shared: float = MIN_SHARED,
+) -> bool:
     """Return True if a later turn states what an earlier one states of the thing that is asked about.
 
     asked: word of the question -> its weight: a rare one names the thing, the others say what is asked of it.
@@ -34,7 +40,7 @@ def restates(later_words: Collection[str], earlier_words: Collection[str], asked
     n_shared, n_shorter = len(later & earlier), min(len(later), len(earlier))
     asked_weight = sum(asked[word] for word in earlier.intersection(asked))
     held_weight = sum(asked[word] for word in earlier.intersection(asked, later))
-    return asked_weight > 0 and n_shared >= MIN_SHARED * n_shorter and held_weight >= MIN_ASKED * asked_weight
+    return asked_weight > 0 and n_shared >= min_shared * n_shorter and held_weight >= MIN_ASKED * asked_weight
 
 
 def find_corrections(

@@ -16,6 +16,7 @@ from perdure.index.fuse import rank_ids
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateSource, NameSighting
 from perdure.recall.corrections import (
+    MIN_SHARED_BY_CHANGE,
     find_corrections,
     is_later,
     order_newer_first,
@@ -26,6 +27,7 @@ from perdure.recall.corrections import (
 from perdure.recall.cues import add_note, build_cues, pack_cues, scan_cues
 from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.judge import Verdict, extract_stems
+from perdure.recall.plain import says_change
 from perdure.recall.rank import PlanVectors, Ranking, rank
 from perdure.recall.recaller import NO_CONTEXT, RecallContext
 from perdure.recall.refine import refine
@@ -335,7 +337,7 @@ def _make_correction_test(
     """Return a function that says whether the first of two turns may correct the second.
 
     If the latest is asked for, a later turn that is alike does. If a fact is asked for, it must be a person's, and
-    state the same.
+    state the same; less of it if it says plainly that it is otherwise now.
     """
     times = {
         turn_id: fact.stated_at
@@ -351,14 +353,21 @@ def _make_correction_test(
         speaker = ranking.facts[turn_id].speaker or ""
         return extract_stems(detail.text) - extract_stems(speaker) - text.STOPWORDS if detail else frozenset()
 
+    def is_change(turn_id: str) -> bool:
+        detail = candidates.get_details((turn_id,)).get(turn_id)
+        return detail is not None and says_change(detail.text)
+
     def corrects(turn_id: str, other_id: str) -> bool:
         if not is_later(turn_id, other_id, times):
             return False
         if plan.intent == "latest":
             return measure_likeness(turn_id, other_id) >= tuning.newer_first
-        return measure_likeness(turn_id, other_id) >= tuning.newer_fact_first and restates(
-            read_stems(turn_id), read_stems(other_id), asked_weights
-        )
+        likeness = measure_likeness(turn_id, other_id)
+        restates_it = partial(restates, read_stems(turn_id), read_stems(other_id))
+        if likeness >= tuning.newer_fact_first and restates_it(asked_weights):
+            return True
+        is_like = likeness >= tuning.changed_first
+        return is_like and restates_it(dict.fromkeys(asked_weights, 1.0), MIN_SHARED_BY_CHANGE) and is_change(turn_id)
 
     return corrects
 

@@ -37,6 +37,7 @@ class Tuning:
     repeated: float = 0.7  # share of common words from which two memories say nearly the same
     newer_first: float = 0.5  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
     newer_fact_first: float = 0.45  # the same, if a fact is asked for and the later one states the same
+    changed_first: float = 0.3  # the same for a later one that says plainly that something is otherwise now
     corrected: int = 3  # best cues for which a later, correcting turn is searched
     n_settled: int = 2  # best cues of a task before which the nearest turn of a later session goes
     strong: float = 0.6  # share of the best cue's score from which a cue of a task makes its session one about it

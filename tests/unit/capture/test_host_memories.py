@@ -60,6 +60,28 @@ def test_paragraphs_and_items_get_lines_and_the_version_names_them():
     assert version["paragraphs"] == [row["id"] for row in paragraphs]
 
 
+@pytest.mark.parametrize(
+    ("text", "paragraphs"),
+    [
+        ("1. Pull.\n2. Build.\n\n3. Push.\n", ["1. Pull.\n2. Build.\n\n3. Push.\n"]),
+        ("Run it so:\n\n```sh\nmake\n```\n\nDone.\n", ["Run it so:\n\n```sh\nmake\n```\n\n", "Done.\n"]),
+        ("Run it.\n\n```sh\nmake\n```\n\nThis builds it.\n", ["Run it.\n\n```sh\nmake\n```\n\nThis builds it.\n"]),
+        ("- Moor.\n\n  At pier 3.\n\n- Leave.\n", ["- Moor.\n\n  At pier 3.\n\n", "- Leave.\n"]),
+        ("- Moor.\n- Leave.\n", ["- Moor.\n", "- Leave.\n"]),
+        ("One.\n\nThis is another.\n", ["One.\n\n", "This is another.\n"]),
+        ("# Tide\n\n```sh\nmake\n```\n", ["# Tide\n\n", "```sh\nmake\n```\n"]),
+    ],
+)
+def test_steps_and_code_stay_with_their_sentence(text, paragraphs):
+    assert [paragraph for _, paragraph in host_memories.split_paragraphs(text)] == paragraphs
+
+
+def test_a_very_long_numbered_list_is_cut():
+    text = "".join(f"{n}. {'step ' * 20}\n" for n in range(1, 60))
+    parts = [paragraph for _, paragraph in host_memories.split_paragraphs(text)]
+    assert len(parts) > 3 and "".join(parts) == text
+
+
 @given(st.text(alphabet="a# \n-`\t1.", max_size=60))
 def test_the_paragraphs_of_a_version_are_the_whole_file(text):
     _, *paragraphs, version = read(host_memories.make_lines(text.encode(), "/m.md", None))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.recall.corrections import (
+    MIN_SHARED_BY_CHANGE,
     find_corrections,
     is_later,
     order_newer_first,
@@ -93,3 +94,12 @@ def test_rare_word_of_the_question_names_the_thing(mail_weight: float, is_same: 
     """Where every server listens on a port, the one that is asked about is not corrected by another."""
     later, earlier = {"print", "server", "listens", "port", "9102"}, {"mail", "server", "listens", "port", "8080"}
     assert restates(later, earlier, {"mail": mail_weight, "server": 1.0, "port": 1.0}) is is_same
+
+
+def test_less_in_common_is_enough_for_a_stated_change() -> None:
+    """One of three words is shared: 0.33 of the shorter text."""
+    later, earlier = {"mara", "quit", "moved", "orbis"}, {"mara", "works", "kestrel"}
+    asked = {"mara": 1.0, "employer": 1.0}
+    assert not restates(later, earlier, asked)
+    assert restates(later, earlier, asked, MIN_SHARED_BY_CHANGE)
+    assert not restates({"noor", "moved"}, earlier, {"mara": 1.0}, MIN_SHARED_BY_CHANGE)

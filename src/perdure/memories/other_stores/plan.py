@@ -61,6 +61,7 @@ class StorePlan:
     n_unchanged: int = 0
     n_forgotten: int = 0
     discarded: list[DiscardedRecord] = field(default_factory=list)
+    moved: dict[str, list[Memory]] = field(default_factory=dict)  # folder -> earlier imports that had only its name
     removed: list[Memory] = field(default_factory=list)  # of an earlier import, gone from the store; they stay
     left_out: Counter[str] = field(default_factory=Counter)
     refusals: list[FileRefusal] = field(default_factory=list)
@@ -82,6 +83,8 @@ def plan_import(memories: Memories, store: str, contents: StoreContents, terms: 
     known_texts = _list_known_texts(memories)
     for place in _place_records(contents, terms, last_imported, plan):
         draft = _build_draft(memories, place, contents.changed_at, terms)
+        if place.replaced is not None and draft.project and place.replaced.project != draft.project:
+            plan.moved.setdefault(draft.project, []).append(place.replaced)
         if _is_known(memories, place, draft):
             plan.n_unchanged += 1
         elif _is_forgotten(memories, place.record, draft):
@@ -129,7 +132,8 @@ def _place_records(
     for record in dict.fromkeys(contents.records):
         groups.setdefault((terms.project(record.project), record.page), []).append(record)
     memories_by_page: dict[tuple[str | None, str], dict[str, Memory]] = {}
-    for (project, path), memory in last_imported.items():
+    for (known_project, path), memory in last_imported.items():
+        project = _find_folder(known_project, terms)
         pages = [page for page in _list_parents(path) if (project, page) in groups]
         if pages:  # the longest: a page can be above another one
             memories_by_page.setdefault((project, pages[-1]), {})[path] = memory
@@ -139,6 +143,14 @@ def _place_records(
         others = {path: remaining.pop(path) for path in list(remaining) if not _is_from(remaining[path], contents)}
         yield from _place_unnamed([record for record in records if not record.record_id], project, remaining, others)
         plan.removed += [memory for memory in remaining.values() if memory.is_current]
+
+
+def _find_folder(project: str | None, terms: StoreTerms) -> str | None:
+    """Return the folder of a project that only had a name when its records came in; else the project itself."""
+    if not project or project.startswith("/"):
+        return project
+    folder = terms.project(project)
+    return folder if folder and folder.startswith("/") else project
 
 
 def _list_parents(path: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,6 +105,7 @@ def take_in(
         )
         for planned_record in planned_records
     ]
+    _move_to_folders(memories, plan)
     made_memories = _keep_drafts(memories, drafts, progress or (lambda _, __: None))
     changed_places = {(planned_record.draft.project, planned_record.draft.path) for planned_record in plan.changed}
     result = StoreImport(plan)
@@ -122,9 +124,10 @@ def _store_records(
         groups.setdefault(terms.project(record.project), []).append(record)
     spans: dict[StoreRecord, Span] = {}
     for project, records in groups.items():
-        name = contents.path if project is None else f"{contents.path}#{project}"
-        origin = Origin(plan.store, name, name, cwd=project)
         rows = [ExternalRow(record.raw_text, record.headings, record.record_id, record.stated_at) for record in records]
+        name = contents.path if project is None else f"{contents.path}#{project}"
+        name = captures.find_store_document(plan.store, name, partial(_list_row_lines, rows))
+        origin = Origin(plan.store, name, name, cwd=project)
         lines = make_lines(name, rows, changed_at=contents.changed_at)
         try:
             _, span_by_line = captures.store_document(origin, lines, path=contents.path)
@@ -135,6 +138,17 @@ def _store_records(
             if (span := span_by_line.get(make_row_line(name, row))) is not None:
                 spans[record] = span
     return spans
+
+
+def _list_row_lines(rows: Sequence[ExternalRow], name: str) -> list[bytes]:
+    return [make_row_line(name, row) for row in rows]
+
+
+def _move_to_folders(memories: Memories, plan: StorePlan) -> None:
+    """Move earlier imports, with their history, to the project folder that became known since."""
+    for project, group in plan.moved.items():
+        ids = dict.fromkeys(m.memory_id for memory in group for m in memories.history(memory.memory_id))
+        memories.change(ids, project=project)
 
 
 def _keep_drafts(memories: Memories, drafts: Sequence[MemoryDraft], progress: Progress) -> list[Memory]:

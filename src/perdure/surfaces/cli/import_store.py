@@ -37,12 +37,18 @@ def import_store(shell: Shell, store: str, paths: Sequence[Path], options: dict[
     with open_import_home(shell, is_applied=is_applied) as home:
         terms = _build_terms(home, options)
         with show_progress(shell, "importing", None) as step:
-            imports = [
-                home.memories.import_store(store, path, terms=terms, dry_run=not is_applied, progress=step)
-                for path in paths or (None,)
-            ]
-    _print_imports(shell, store, imports, [] if is_applied else _list_actions(store, paths, options))
-    if any(imported.plan.refusals and not imported.plan.n_records for imported in imports):
+            imports, failures = [], []
+            for path in paths or (None,):
+                try:
+                    imports.append(
+                        home.memories.import_store(store, path, terms=terms, dry_run=not is_applied, progress=step)
+                    )
+                except UsageError as error:
+                    if len(paths) < 2:
+                        raise
+                    failures.append(FileRefusal(str(path), error.detail))
+    _print_imports(shell, store, imports, failures, [] if is_applied else _list_actions(store, paths, options))
+    if failures or any(imported.plan.refusals and not imported.plan.n_records for imported in imports):
         sys.exit(1)
 
 
@@ -56,19 +62,34 @@ def _list_actions(store: str, paths: Sequence[Path], options: dict[str, Any]) ->
 
 
 def _print_imports(
-    shell: Shell, store: str, imports: Sequence[StoreImport], actions: Sequence[tuple[str, str]]
+    shell: Shell,
+    store: str,
+    imports: Sequence[StoreImport],
+    failures: Sequence[FileRefusal],
+    actions: Sequence[tuple[str, str]],
 ) -> None:
-    """Print what came of each store. actions: what to do after a preview; none for an import that was applied."""
+    """Print what came of each store. failures: stores of which nothing could be read.
+
+    actions: what to do after a preview; none for an import that was applied.
+    """
     is_applied = not actions
-    is_pending = any(imported.plan.new or imported.plan.changed for imported in imports)
+    is_pending = any(imported.plan.new or imported.plan.changed or imported.plan.moved for imported in imports)
     if shell.as_json:
         results = [_to_json(imported, is_applied=is_applied) for imported in imports]
         shell.print_json(
-            {"store": store, "applied": is_applied, "imports": results}, next_actions=actions if is_pending else ()
+            {
+                "store": store,
+                "applied": is_applied,
+                "imports": results,
+                "failed": [{"path": failure.path, "why": failure.why} for failure in failures],
+            },
+            next_actions=actions if is_pending else (),
         )
         return
     for imported in imports:
         _print_import(shell, imported, is_applied=is_applied)
+    for failure in failures:
+        shell.note(f"Not read: {text.printable(failure.why)}")
     if is_applied:
         shell.suggest([("perdure memories list", "look at your memories"), ("perdure consolidate", "list duplicates")])
     elif is_pending:
@@ -99,6 +120,7 @@ def _to_json(imported: StoreImport, *, is_applied: bool) -> dict[str, Any]:
             {"record": item.record.label, "text": item.record.text, "reason": item.reason, "why": f"it {item.why}"}
             for item in plan.discarded
         ],
+        "moved": {project: list(map(memory_to_json, group)) for project, group in plan.moved.items()},
         "removed": [memory_to_json(memory) for memory in plan.removed],
         "by_project": dict(plan.by_project),
         "left_out": dict(plan.left_out),
@@ -139,7 +161,7 @@ def _print_import(shell: Shell, imported: StoreImport, *, is_applied: bool) -> N
         parts = (f"{text.shorten_project(name) or 'all projects'} {n:,}" for name, n in plan.by_project.most_common())
         shell.out.print(f"  By project: {', '.join(parts)}", markup=False)
     _print_discarded(shell, plan.discarded)
-    _print_rest(shell, imported)
+    _print_rest(shell, imported, is_applied=is_applied)
 
 
 def _print_planned(shell: Shell, name: str, group: Sequence[PlannedRecord]) -> None:
@@ -161,9 +183,13 @@ def _print_discarded(shell: Shell, discarded: Sequence[DiscardedRecord]) -> None
         shell.out.print(f"      {words!r} {item.why}", style="dim", markup=False)
 
 
-def _print_rest(shell: Shell, imported: StoreImport) -> None:
-    """Print what is gone, forgotten, held, left out and refused."""
+def _print_rest(shell: Shell, imported: StoreImport, *, is_applied: bool) -> None:
+    """Print what is moved, gone, forgotten, held, left out and refused."""
     plan = imported.plan
+    for project, group in plan.moved.items():
+        n_moved = format_count(len(group), "memory")
+        verb = "moved" if is_applied else "would be moved"
+        shell.out.print(f"  {n_moved} {verb} to the folder of the project: {project}", markup=False)
     if plan.removed:
         n_removed = format_count(len(plan.removed), "memory")
         shell.out.print(f"  {n_removed} of an earlier import no longer in the store; kept (--json lists them)")

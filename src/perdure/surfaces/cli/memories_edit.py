@@ -268,20 +268,26 @@ def _print_edited(shell: Shell, memory: Memory, *, is_changed: bool) -> None:
 # review -------------------------------------------------------------------------------------------------------
 
 
+_REVIEWED = "ID|PATH|FILE|all"
+
+
 @command(
     "review",
     epilog="""\
   perdure memories review                            what waits, newest first
   perdure memories review --accept mem-20260301-093000-010203
   perdure memories review --refuse mem-20260301-0930 --refuse mem-20260302-11
+  perdure memories review --accept claude-mem/shop      all that waits at or below a path
+  perdure memories review --refuse notes/plan.md        all that came from a file
   perdure memories review --accept all""",
 )
-@click.option("--accept", "accepted", multiple=True, metavar="ID|all", help="Recall this memory. Can be repeated.")
-@click.option("--refuse", "refused", multiple=True, metavar="ID|all", help="Retire this memory. Can be repeated.")
+@click.option("--accept", "accepted", multiple=True, metavar=_REVIEWED, help="Recall it from now on. Can be repeated.")
+@click.option("--refuse", "refused", multiple=True, metavar=_REVIEWED, help="Retire it. Can be repeated.")
 def review_command(shell: Shell, accepted: tuple[str, ...], refused: tuple[str, ...]) -> None:
     """List what waits for you, and accept or refuse it. With `review = true` under `[memories]` in config.toml, what
-    the rules, the miner and agents draft is held: it is in no context before you accept it. A refused memory is
-    retired, and the same statement is not held again; `perdure memories restore` takes it back.
+    the rules, the miner and agents draft is held: it is in no context before you accept it. What you typed and reads
+    like an order to a model is always held, with the reason. A refused memory is retired, and the same statement is not
+    held again; `perdure memories restore` takes it back.
     """
     with shell.open_home() as home:
         waiting = home.memories.list_in_review()
@@ -292,9 +298,13 @@ def review_command(shell: Shell, accepted: tuple[str, ...], refused: tuple[str, 
         refused_memories = home.memories.review(refused_ids, is_accepted=False)
         home.memories.embed_new()
         remaining = home.memories.list_in_review()
+        orders = {memory.memory_id: why for memory in remaining if (why := home.memories.find_order(memory))}
     if shell.as_json:
         groups = {"accepted": accepted_memories, "refused": refused_memories, "waiting": remaining}
-        shell.print_json({name: [memory_to_json(memory) for memory in group] for name, group in groups.items()})
+        rows = {name: [memory_to_json(memory) for memory in group] for name, group in groups.items()}
+        for row in rows["waiting"]:
+            row["why"] = f"it {orders[row['memory_id']]}" if row["memory_id"] in orders else ""
+        shell.print_json(rows)
         return
     for header, memories in (("Accepted: ", accepted_memories), ("Refused: ", refused_memories)):
         for memory in memories:
@@ -303,14 +313,16 @@ def review_command(shell: Shell, accepted: tuple[str, ...], refused: tuple[str, 
     if not (accepted or refused):
         for memory in remaining[:_MAX_SHOWN]:
             shell.out.print(format_memory(memory))
+            if memory.memory_id in orders:
+                shell.out.print(f"  held: it {orders[memory.memory_id]}", style="dim", markup=False)
     _print_waiting(shell, remaining)
 
 
 def _list_reviewed(home: Home, waiting: Sequence[Memory], names: Sequence[str]) -> list[str]:
-    """Return the ids that were named; "all" names every memory that waits."""
+    """Return the ids of what was named by ids, paths and files; "all" names every memory that waits."""
     if "all" in names:
         return [memory.memory_id for memory in waiting]
-    return list(dict.fromkeys(home.memories.get(name).memory_id for name in names))
+    return list(dict.fromkeys(memory.memory_id for name in names for memory in home.memories.find_in_review(name)))
 
 
 def _print_waiting(shell: Shell, waiting: Sequence[Memory]) -> None:

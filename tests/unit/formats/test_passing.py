@@ -1,0 +1,95 @@
+"""Paragraphs of notes that say nothing that lasts, by their form; and those that look like it and last."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.formats.passing import find_passing_sign
+
+
+@pytest.mark.parametrize(
+    ("headings", "paragraph", "sign"),
+    [
+        (["Tides", "Original Prompt"], "Paint the buoy red.", "request"),
+        (["Tides", "Proposed Solution: Radar", "This enables"], "- Faster docking.", "proposal"),
+        (["Tides", "2. Next Steps (2026-05-01)"], "Paint the buoy.", "state"),
+        (["Nächste Schritte"], "Die Boje streichen.", "state"),
+        (["下一步"], "粉刷浮标", "state"),
+        (["Harbour state (as of 2026-03-15)"], "Two berths are free.", "state"),
+        (["Profile (pending)"], "Ask for the photo.", "state"),
+        (["project session 2026 03 31 s44"], "The gauge was moved.", "state"),
+        (["What Would Have Helped"], "- A map of the harbour.", "hindsight"),
+        ([], "> Paint the buoy\n> and the pier", "quote"),
+        ([], "---\nname: tides\ntype: project\n---", "markup"),
+        ([], "<!-- generated -->\n---", "markup"),
+        ([], "- [Tides](tides.md)", "markup"),
+        ([], "**Date:** 2026-02-08\n**Branch:** main", "label"),
+        ([], "- [ ] Paint the buoy", "task"),
+        ([], "- ~~Paint the buoy~~", "task"),
+        ([], "- **Status:** the pier is half built", "label"),
+        ([], "- Radar plan — DONE & merged", "state"),
+        ([], "- 142 tests passed, 3 skipped", "state"),
+        ([], "6/6 e2e tests pass", "state"),
+        ([], "- `9eb6941` paint the buoy", "change"),
+        ([], "- #53 paints the buoy", "change"),
+        ([], "- `src/buoy.py` — removed the lamp", "change"),
+        ([], "- `src/buoy.py` — keeps the lamp (exists but unused)", "change"),
+        ([], "- Fixed the lamp of the buoy", "change"),
+        ([], "- Size: 43,749 → 27,580 chars", "change"),
+        ([], "- The flicker suggests a loose cable.", "guess"),
+        ([], "- Should the buoy be red?", "guess"),
+        ([], "- A map would have saved an hour.", "guess"),
+        ([], "- 29 threads in 4 rounds on this PR", "state"),
+        ([], "- `tests/buoy.py` — 44 tests, 7 of them new", "change"),
+        ([], "- This created two wrong entries.", "pronoun"),
+    ],
+)
+def test_a_paragraph_passes(headings, paragraph, sign):
+    assert find_passing_sign(headings, paragraph) == sign
+
+
+@pytest.mark.parametrize(
+    ("headings", "paragraph"),
+    [
+        (["Tides", "HTTP status codes"], "A missing buoy is 404."),
+        (["Prompt caching"], "The system prompt is cached."),
+        (["Session management"], "Sessions end after an hour."),
+        (["Code Generation", "Do not suggest"], "- Team accounts"),
+        ([], "> **Note:** the pier is closed at high tide."),
+        ([], "> [!WARNING]\n> Never moor at pier 3."),
+        ([], "- `src/buoy.py` — draws the lamp"),
+        ([], "- `src/buoy.py` — draws the lamp (new)"),
+        ([], "- Created on demand by the harbour master"),
+        ([], "- Built with Vite"),
+        ([], "- Run the tests before each push"),
+        ([], "- Fixed the lamp twice. A relay of 12 V burns out: use 24 V."),
+        ([], "- This project uses pnpm"),
+        ([], "- This pattern holds for any harbour"),
+        ([], "| berth | depth |\n|---|---|\n| 3 | 4 m |"),
+        ([], "- `feat/` - New features"),
+    ],
+)
+def test_a_paragraph_lasts(headings, paragraph):
+    assert find_passing_sign(headings, paragraph) == ""
+
+
+def test_instructions_may_ask_and_doubt():
+    assert find_passing_sign([], "- Does every page have a title?", is_note=False) == ""
+    assert find_passing_sign(["TODO"], "- Paint the buoy", is_note=False) == "state"
+
+
+@given(st.text(alphabet="a-`#>[]x \n.:—0→*<!", max_size=80))
+def test_any_text_gets_an_answer(paragraph):
+    assert isinstance(find_passing_sign([paragraph], paragraph), str)
+
+
+@pytest.mark.parametrize("piece", ["<!-- -->", "- a: b\n", "![x](y)", "` — ", "1/2 ", "-", "[![a](b)](c)", "1 -> "])
+def test_long_hostile_text_takes_no_time(piece):
+    paragraph = "---\n" + piece * 20_000 + "x"
+    start_s = time.process_time()
+    find_passing_sign([paragraph], paragraph)
+    assert time.process_time() - start_s < 1
