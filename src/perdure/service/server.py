@@ -180,7 +180,7 @@ class HomeServer:
         """Return the answer of a query worker within the limit; after that an empty answer."""
         query_request = QueryRequest(request, turn.ReplyDeadline(_read_limit_ms(request)))
         self.query_worker.submit(query_request)
-        if request["op"] == "event":
+        if request["op"] == "event" and not _is_tool_event(request):
             self.ingest_worker.wake()
         try:
             return query_request.answer.result(timeout=query_request.deadline.left_s)
@@ -227,6 +227,12 @@ class HomeServer:
                 log.read_entries(path, entry_type="answered", since_at=now - _ANSWER_WINDOW)
             ),
         }
+
+
+def _is_tool_event(request: dict[str, Any]) -> bool:
+    """Return True if a request is the event of a tool: nothing was captured before it."""
+    fields = request.get("event")
+    return isinstance(fields, dict) and fields.get("kind") in events.TOOL_KINDS
 
 
 def _answer_page(link: Callable[[], str]) -> dict[str, Any]:

@@ -1,0 +1,289 @@
+"""Find the facts of action in a run: commands that failed or worked, files that were changed, decisions about files.
+
+Pure, and without language but for the few words of a decision. A fact belongs to one turn and is masked by whoever
+stores it. Its keys are the names under which it is found again: the form of a command, its error, a file. Which failure
+was mended by which later command is decided when somebody asks (`recall.action`), as both may lie in different runs.
+
+A failure counts as far as its error reaches: "command not found" is about the program, "unknown option" about the
+option, everything else about the whole command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from perdure.formats.call_text import get_tool_kind, read_call_command
+from perdure.formats.command_form import CommandForm, read_commands, read_outcomes
+from perdure.formats.parts import find_files_and_skills
+from perdure.regex import lazy_re
+from perdure.types import Part, Turn
+
+FactKind = Literal["failed", "worked", "edited", "decided"]
+STATUS_RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode")  # record which calls failed
+EDIT_KINDS = ("edit", "write", "patch")
+MAX_ERROR_CHARS = 160
+_MAX_OUTPUT_CHARS = 20_000  # of a failed command, from its end; errors stand there
+_NOT_RUN = lazy_re(
+    r"\A\s*(?:<tool_use_error>|The user doesn't want|Claude requested permissions|Command (?:aborted|timed out)"
+    r"|exec_command failed|\[Request interrupted|This command requires approval|Permission (?:to|for))"
+)
+_STILL_RUNS = lazy_re(
+    r"Process running with session ID|Command running in background|Command was manually backgrounded"
+)
+_STATED_STATUS = lazy_re(r"<(?:exited|shellId: \S+ completed) with exit code (-?\d+)>\s*\Z|^Exit Code: (-?\d+)$", re.M)
+_STATUS_LINE = lazy_re(
+    r"\A(?:Exit code:? -?\d+|Chunk ID: .*|Wall time: .*|Process exited .*|Original token .*|Output:|Error: Exit code.*"
+    r"|npm (?:warn|notice|ERR! (?:code|path|A complete log)).*|<exited with .*|Command: .*|Directory: .*|Stdout: .*)\Z",
+    re.I,
+)
+_ERROR_LINE = lazy_re(
+    r"error|fail|not found|no such|cannot|can't|denied|unknown|unrecognized|invalid|unexpected|expected|panic|exception"
+    r"|rejected|refused|missing|fatal|undefined|accepts at most|not allowed",
+    re.I,
+)
+_NO_PROGRAM = lazy_re(r"command not found|not found\b|no such file or directory|is not recognized as", re.I)
+_NO_MODULE = lazy_re(r"No module named ['\"]?([\w.]+)")
+_NO_VERB = lazy_re(
+    r"unknown (?:sub)?command|is not a \w+ command|no such (?:sub)?command|unrecognized subcommand|Missing script"
+    r"|No rule to make target|Unknown task|invalid choice: ",
+    re.I,
+)
+_NO_OPTION = lazy_re(
+    r"(?:unknown|unrecogni[sz]ed|invalid|illegal|no such|unexpected|bad) "
+    r"(?:shorthand )?(?:options?|flags?|arguments?|switch)\b[^\n]{0,40}?(--?[A-Za-z][\w-]*)",
+    re.I,
+)
+_VOLATILE_IN_ERROR = lazy_re(r"\d+|0x[0-9a-f]+|'[^'\n]{30,}'|/(?:tmp|var|private|home|Users)/\S+", re.I)
+
+
+class FactDraft(NamedTuple):
+    """A fact of action as its turn states it: not masked yet."""
+
+    kind: FactKind
+    text: str  # the command, the path of a file, or the words of the decision
+    keys: tuple[str, ...]  # names under which it is found
+    detail: str = ""  # of a failed command: the line of its output that says most
+
+
+class _Call(NamedTuple):
+    tool: str
+    command: str
+    files: tuple[str, ...]
+
+
+def find_facts(turns: Sequence[Turn], folder: str | None, *, has_status: bool = True) -> dict[int, list[FactDraft]]:
+    """Return the facts of each turn of one thread of a run, by the turn's place in `turns`.
+
+    folder: the project or working folder; paths inside it are relative to it. has_status: the client records which
+    calls failed; without that there are only decisions.
+    """
+    calls: dict[str, _Call] = {}
+    facts: dict[int, list[FactDraft]] = {}
+    touched = {to_relative(path, folder) for turn in turns for path in turn.files}
+    for place, turn in enumerate(turns):
+        for part in turn.parts:
+            if part.kind == "call" and part.call_id:
+                calls[part.call_id] = _read_call(part, folder)
+            elif part.kind == "result" and has_status and (call := calls.get(part.call_id)):
+                facts.setdefault(place, []).extend(_read_result(call, part))
+        if is_deciding(turns, place):
+            facts.setdefault(place, []).extend(_find_decisions(turn, touched))
+    return {place: drafts for place, drafts in facts.items() if drafts}
+
+
+# commands and edits -------------------------------------------------------------------------------------------
+
+
+def _read_call(part: Part, folder: str | None) -> _Call:
+    kind = get_tool_kind(part.name)
+    command = read_call_command(part.text) if kind == "run" else ""
+    if kind in EDIT_KINDS or "*** Begin Patch" in command:
+        fields = _decode(part.text)
+        files, _ = find_files_and_skills(part.name, fields)
+        return _Call("edit", "", tuple(dict.fromkeys(to_relative(path, folder) for path in files)))
+    return _Call(kind, command, ())
+
+
+def _decode(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False) if text[:1] in "{[" else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _read_result(call: _Call, part: Part) -> Iterator[FactDraft]:
+    """Yield what the result of a call says about it: nothing if the call did not run, or runs on."""
+    if _NOT_RUN.match(part.text) or _STILL_RUNS.search(part.text[:400]):
+        return
+    has_failed = has_call_failed(part)
+    if call.tool == "edit" and not has_failed:
+        yield from (FactDraft("edited", path, (f"file {path}",)) for path in call.files)
+    forms = read_outcomes(call.command) if call.command else ()
+    if has_failed and len(forms) == 1:
+        if not forms[0].is_probe:
+            yield read_failure(forms[0], part.text)
+    elif not has_failed:
+        yield from (FactDraft("worked", form.text, list_form_keys(form)) for form in forms if not form.is_probe)
+
+
+def has_call_failed(result: Part) -> bool:
+    """Return True if the client, or the status that it wrote into the output, says that the call failed."""
+    if result.is_error:
+        return True
+    status = _STATED_STATUS.search(result.text[-200:]) or _STATED_STATUS.search(result.text[:400])
+    return status is not None and (status[1] or status[2]) != "0"
+
+
+def read_failure(form: CommandForm, output: str) -> FactDraft:
+    """Return the fact that a command failed, found again by as much of it as its error is about."""
+    error = find_error_line(output)
+    return FactDraft("failed", form.text, (_get_failed_key(form, error), *_list_error_keys(form, error)), error)
+
+
+def _get_failed_key(form: CommandForm, error: str) -> str:
+    """Return the name of the part of a command that its error is about."""
+    option = _NO_OPTION.search(error)
+    if option and option[1] in form.options:
+        return _build_option_key(form, option[1])
+    if _NO_VERB.search(error) and form.verbs:
+        return _build_verb_key(form)
+    if (_NO_PROGRAM.search(error) and form.program in error) or (
+        (module := _NO_MODULE.search(error)) and module[1] == form.program
+    ):
+        return _build_program_key(form)
+    return f"whole {form.whole}"
+
+
+def list_form_keys(form: CommandForm) -> tuple[str, ...]:
+    """Return every name under which a failure of a command like this one may be stored."""
+    options = tuple(_build_option_key(form, option) for option in dict.fromkeys(form.options))
+    return (
+        f"whole {form.whole}",
+        _build_program_key(form),
+        *((_build_verb_key(form),) if form.verbs else ()),
+        *options,
+    )
+
+
+def _build_program_key(form: CommandForm) -> str:
+    return f"program {' '.join((*form.way, form.program))}"
+
+
+def _build_verb_key(form: CommandForm) -> str:
+    return f"verb {' '.join((*form.way, form.program, *form.verbs[:2]))}"
+
+
+def _build_option_key(form: CommandForm, option: str) -> str:
+    return f"option {' '.join((form.program, *form.verbs[:1], option))}"
+
+
+def _list_error_keys(form: CommandForm, error: str) -> tuple[str, ...]:
+    stable_error = _VOLATILE_IN_ERROR.sub("#", error)
+    return (f"error {form.program} {stable_error}",) if len(stable_error) >= _MIN_ERROR_CHARS else ()
+
+
+_MIN_ERROR_CHARS = 16  # of an error that tells one failure from another
+
+
+def find_error_line(output: str) -> str:
+    """Return the first line of an output that names an error; the last line if none does.
+
+    >>> find_error_line("Exit code 1\\n> check\\na.py:3: error: no x\\n")
+    'a.py:3: error: no x'
+    """
+    lines = [line for line in map(str.strip, output[-_MAX_OUTPUT_CHARS:].splitlines()) if line]
+    lines = [line for line in lines if not _STATUS_LINE.match(line)]
+    line = next(filter(_ERROR_LINE.search, lines), lines[-1] if lines else "")
+    return line[:MAX_ERROR_CHARS]
+
+
+# files --------------------------------------------------------------------------------------------------------
+
+
+def to_relative(path: str, folder: str | None) -> str:
+    """Return a path as it stands inside a folder, with slashes; one outside it stays as it is.
+
+    >>> to_relative("/w/src/a.py", "/w"), to_relative("./src/a.py", "/w"), to_relative("D:\\\\w\\\\a.go", "D:\\\\w")
+    ('src/a.py', 'src/a.py', 'a.go')
+    """
+    path, root = path.replace("\\", "/"), (folder or "").replace("\\", "/").rstrip("/")
+    if root and path.startswith(f"{root}/"):
+        return path[len(root) + 1 :]
+    return path.removeprefix("./")
+
+
+# decisions ----------------------------------------------------------------------------------------------------
+
+_MAX_SENTENCE_CHARS = 260
+_MIN_SENTENCE_CHARS = 24
+_MAX_DECISIONS = 12  # of one turn
+_SENTENCE_END = lazy_re(r"(?<=[.!?])\s+(?=[A-Z`*\"'(-])|\n+")
+_FILE_NAME = lazy_re(r"(?<![\w/.@:-])(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z][A-Za-z0-9]{0,7}(?![\w/])")
+_DECISION = lazy_re(
+    r"\b(?:decided|decision|must(?: not| never)?|never|always|do not|don't|should(?:n't| not| never| stay| be)"
+    r"|instead of|rather than|no longer|on purpose|intentional(?:ly)?|deliberate(?:ly)?|keep (?:it|this|the|them)"
+    r"|stays? (?:in|as|on)"
+    r"|source of truth|generated (?:by|from)|do it in|belongs? (?:in|to)|replaced by|superseded|deprecated|hands? off"
+    r"|leave (?:it|this|that) alone)\b",
+    re.I,
+)
+_QUESTION_END = "?"
+
+
+def is_deciding(turns: Sequence[Turn], place: int) -> bool:
+    """Return True if a turn can decide something: a person typed it, or the agent ended its work with it."""
+    turn = turns[place]
+    if turn.is_summary or turn.role not in ("user", "assistant"):
+        return False
+    if turn.author == "person":
+        return True
+    if turn.author != "agent" or any(part.kind == "call" for part in turn.parts):
+        return False
+    return place + 1 == len(turns) or turns[place + 1].author == "person"
+
+
+def _find_decisions(turn: Turn, touched: set[str]) -> Iterator[FactDraft]:
+    n_found = 0
+    for part in turn.parts:
+        if part.kind != "text":
+            continue
+        for sentence in _list_sentences(part.text):
+            if not _DECISION.search(sentence) or sentence.endswith(_QUESTION_END):
+                continue
+            files = [path for name in _FILE_NAME.findall(sentence) if (path := _resolve(name, touched))]
+            for path in dict.fromkeys(files[:2]):
+                yield FactDraft("decided", sentence, (f"file {path}",))
+                n_found += 1
+            if n_found >= _MAX_DECISIONS:
+                return
+
+
+def _list_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text outside its blocks of code, in one line each."""
+    outside = re.sub(r"```.*?(?:```|\Z)", "\n", text, flags=re.S)
+    for raw in _SENTENCE_END.split(outside):
+        sentence = " ".join(raw.strip(" \t-*#>|").split())
+        if _MIN_SENTENCE_CHARS <= len(sentence) <= _MAX_SENTENCE_CHARS:
+            yield sentence
+
+
+def _resolve(name: str, touched: Iterable[str]) -> str:
+    """Return the one touched file that a name in a text means; a path that nothing touched stands for itself; else "".
+
+    >>> _resolve("store.py", {"src/index/store.py"}), _resolve("store.py", {"a/store.py", "b/store.py"})
+    ('src/index/store.py', '')
+    """
+    name = name.removeprefix("./")
+    matches = [path for path in touched if path == name or path.endswith(f"/{name}")]
+    if len(matches) == 1:
+        return matches[0]
+    return name if name in matches or (not matches and "/" in name) else ""
+
+
+def list_command_keys(line: str) -> list[tuple[CommandForm, tuple[str, ...]]]:
+    """Return each command of a line that could repeat a failure, with the names under which that is stored."""
+    forms = [form for form, _ in read_commands(line) if not form.is_probe and not form.is_help]
+    return [(form, list_form_keys(form)) for form in forms]

@@ -1,0 +1,83 @@
+"""Read the facts of action: commands that failed or worked, files that were changed, decisions about files.
+
+Rows of `fact` belong to a turn and go with it. A reader sees the facts of the project at hand, in runs that the
+principal may read, and none of the session that asks: its model has read them, unless its context was emptied since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from perdure.index import visibility
+from perdure.index.encoding import from_ms, to_ms
+from perdure.index.projection import hash_fact_key
+from perdure.index.store import IndexConnection
+from perdure.types import Live, Principal
+
+_MAX_PER_KEY = 48  # newest facts of one key that are read
+_COLUMNS = """fact.id, fact.kind, fact.text, fact.detail, turn_id, author, fact.thread, fact.place, fact.n, stated_ms
+  FROM {table} JOIN turn ON turn.id = fact.turn JOIN run ON run.id = turn.content_run"""
+_SELECT_BY_KEY = f"""SELECT {_COLUMNS.format(table="fact_key CROSS JOIN fact ON fact.id = fact_key.fact")}
+  WHERE fact_key.key = ? AND fact_key.project = ? AND NOT abandoned
+    AND (run.session <> ? OR coalesce(stated_ms, 0) < ?) AND {{run_test}} ORDER BY fact_key.fact DESC LIMIT ?"""
+_SELECT_AFTER = f"""SELECT {_COLUMNS.format(table="fact")}
+  WHERE fact.thread = ? AND (fact.place, fact.n) > (?, ?) AND NOT abandoned AND {{run_test}}
+  ORDER BY fact.place, fact.n LIMIT ?"""
+
+
+@dataclass(frozen=True, slots=True)
+class FactRecord:
+    """A fact of action in the index."""
+
+    number: int
+    kind: str  # failed, worked, edited or decided
+    text: str  # the command, the path of a file, or the words of the decision; masked
+    detail: str
+    turn_id: str
+    author: str  # of its turn
+    thread: int
+    place: int  # order in its thread, with n
+    n: int
+    stated_at: datetime | None
+    key: str = ""  # under which it was found
+
+
+class IndexedFacts:
+    """The facts that a principal may read of one project, for one session."""
+
+    def __init__(self, index: IndexConnection, principal: Principal, project: str | None, *, session: Live) -> None:
+        """session: facts of its own are left out, but for those from before its context was emptied."""
+        self._index = index
+        self._project = index.find_name("project", project or "")
+        self._run_test = visibility.get_read_scope(index, principal).build_run_test()
+        self._session = (session.conversation, to_ms(session.since_at) or 0)
+
+    def find(self, keys: Sequence[str]) -> list[FactRecord]:
+        """Return the facts under these keys, newest first; each once, with the first of the keys."""
+        if self._project is None:
+            return []
+        records: dict[int, FactRecord] = {}
+        query = _SELECT_BY_KEY.format(run_test=self._run_test)
+        for key in keys:
+            values = (hash_fact_key(key), self._project, *self._session, _MAX_PER_KEY)
+            for row in self._index.select(query, *values):
+                records.setdefault(row[0], _from_row(row, key))
+        return sorted(records.values(), key=_get_order, reverse=True)
+
+    def list_after(self, record: FactRecord, limit: int) -> list[FactRecord]:
+        """Return the facts that follow one in its thread, in order."""
+        query = _SELECT_AFTER.format(run_test=self._run_test)
+        rows = self._index.select(query, record.thread, record.place, record.n, limit)
+        return [_from_row(row, "") for row in rows]
+
+
+def _get_order(record: FactRecord) -> tuple[datetime, str, int]:
+    return record.stated_at or datetime.min.replace(tzinfo=UTC), record.turn_id, record.n
+
+
+def _from_row(row: tuple[Any, ...], key: str) -> FactRecord:
+    number, kind, text, detail, turn_id, author, thread, place, n, stated_ms = row
+    return FactRecord(number, kind, text, detail, turn_id, author, thread, place, n, from_ms(stated_ms), key)

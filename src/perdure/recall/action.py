@@ -1,0 +1,224 @@
+"""Choose the fact that is told before or after a tool call: one, or none. Pure, over a source of facts.
+
+Before a command: it failed when it was last run in this form, and another form of it worked then. After a command has
+failed: what made the same failure go away last time. Before a file is read or changed: the newest decision about it.
+In doubt nothing is told: most calls deserve silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+from perdure.formats.action_facts import EDIT_KINDS, list_command_keys, list_form_keys, read_failure
+from perdure.formats.command_form import CommandForm, read_outcomes
+from perdure.index.facts import FactRecord
+
+MAX_BLOCK_BYTES = 400  # of all that is told at one call
+_N_AFTER = 24  # facts after a failure among which its mend is looked for
+_N_FAILURES = 6  # newest failures that are looked at
+_MAX_SAME = 3  # calls of the same program between a failure and the form that worked
+_MIN_SHARED = 0.5  # share of the words that a form that worked shares with the one that failed
+_MAX_FILES = 3  # edited files that are named
+_FILE_KINDS = (*EDIT_KINDS, "read")
+
+MendKind = Literal["form", "after", "edit"]
+
+
+class FactSource(Protocol):
+    """Where facts come from."""
+
+    def find(self, keys: Sequence[str]) -> list[FactRecord]:
+        """Return the facts under these keys, newest first; each once, with the first of the keys."""
+        ...
+
+    def list_after(self, record: FactRecord, limit: int) -> list[FactRecord]:
+        """Return the facts that follow one in its thread, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCall:
+    """A call of a tool, before it runs or after it failed."""
+
+    kind: str  # run, edit, write, patch or read
+    command: str = ""
+    files: tuple[str, ...] = ()  # relative to the project
+    error: str | None = None  # the output of a call that failed; None before the call
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """What ended a failure."""
+
+    kind: MendKind  # another form of the command; the same one after another command; the same one after edits
+    texts: tuple[str, ...]  # the command, or the paths of the files
+    record: FactRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFact:
+    """One fact to tell."""
+
+    texts: tuple[str, ...]  # the same fact in fewer and fewer words
+    turn_ids: tuple[str, ...]  # that it was read from, the first one first
+    kind: str  # form, after, edit or decided
+
+    @property
+    def name(self) -> str:
+        """The identity of the fact: a session is told it once."""
+        return f"{self.kind} {' '.join(self.turn_ids)}"
+
+
+def choose_fact(call: ActionCall, source: FactSource, told: frozenset[str] = frozenset()) -> ActionFact | None:
+    """Return what to tell at a call, or None. told: names of facts that the session was told already."""
+    if call.kind == "run":
+        facts = _list_failure_facts(call, source) if call.error is not None else _list_form_facts(call, source)
+    elif call.kind in _FILE_KINDS and call.error is None:
+        facts = _list_decisions(call, source)
+    else:
+        facts = []
+    return next((fact for fact in facts if fact.name not in told), None)
+
+
+# commands -----------------------------------------------------------------------------------------------------
+
+
+def _list_form_facts(call: ActionCall, source: FactSource) -> list[ActionFact]:
+    """Return, for each command of a line that failed when it last ran in this form, the form that then worked."""
+    facts = []
+    for form, keys in list_command_keys(call.command):
+        records = source.find(keys)
+        failure = next((record for record in records if record.kind == "failed"), None)
+        if failure is None or _has_worked_since(failure, records):
+            continue
+        mend = find_mend(failure, source.list_after(failure, _N_AFTER))
+        if mend and mend.kind == "form" and _read_form(mend.texts[0]).whole != form.whole:
+            facts.append(_describe_mend(failure, mend))
+    return facts
+
+
+def _list_failure_facts(call: ActionCall, source: FactSource) -> list[ActionFact]:
+    """Return what ended earlier failures like this one, newest first."""
+    forms = read_outcomes(call.command)
+    if len(forms) != 1 or forms[0].is_probe or forms[0].is_help:
+        return []
+    failure_now = read_failure(forms[0], call.error or "")
+    is_whole = failure_now.keys[0].startswith("whole ")
+    keys = failure_now.keys[1:] if is_whole else failure_now.keys  # the same command may fail for many reasons
+    failures = [record for record in source.find(keys) if record.kind == "failed"][:_N_FAILURES]
+    facts = []
+    for failure in failures:
+        mend = find_mend(failure, source.list_after(failure, _N_AFTER))
+        if mend and not (mend.kind == "form" and _read_form(mend.texts[0]).whole == forms[0].whole):
+            is_same = _read_form(failure.text).whole == forms[0].whole
+            if is_same or mend.kind == "form":
+                facts.append(_describe_mend(failure, mend))
+    return facts
+
+
+def _has_worked_since(failure: FactRecord, records: Sequence[FactRecord]) -> bool:
+    """Return True if the part of the command that failed has worked since. records: newest first."""
+    newer = records[: records.index(failure)]
+    return any(record.kind == "worked" and failure.key in list_form_keys(_read_form(record.text)) for record in newer)
+
+
+def find_mend(failure: FactRecord, following: Sequence[FactRecord]) -> Mend | None:
+    """Return what ended a failure, from the facts that follow it in its thread; None if nothing clearly did.
+
+    Commands of another program end the search for another form: they belong to other work.
+    """
+    failed = _read_form(failure.text)
+    edits: list[str] = []
+    others: list[str] = []
+    n_same = 0
+    for record in following:
+        if record.kind == "edited":
+            edits.append(record.text)
+        if record.kind not in ("worked", "failed"):
+            continue
+        form = _read_form(record.text)
+        if form.program != failed.program:
+            others.append(record.text)
+            continue
+        n_same += 1
+        if form.whole == failed.whole:
+            if record.kind == "failed":
+                return None  # the newest failure of a row is the one to ask about
+            return _choose_same_mend(record, edits, others)
+        can_replace = record.kind == "worked" and not others and not form.is_help and n_same <= _MAX_SAME
+        if can_replace and is_other_form(failed, form, failure.key):
+            return Mend("form", (record.text,), record)
+    return None
+
+
+def _choose_same_mend(record: FactRecord, edits: Sequence[str], others: Sequence[str]) -> Mend | None:
+    """Return what stands between a failure and the success of the same command, if it is one thing."""
+    if edits:
+        files = tuple(dict.fromkeys(edits))
+        return Mend("edit", files, record) if len(files) <= _MAX_FILES else None
+    return Mend("after", (others[0],), record) if len(others) == 1 else None
+
+
+def is_other_form(failed: CommandForm, worked: CommandForm, failed_key: str) -> bool:
+    """Return True if a command that worked does the same as the one that failed, in another form.
+
+    failed_key: the part of the command that the failure was about; "" if that is not known.
+    """
+    level = failed_key.partition(" ")[0]
+    if level == "program":
+        return worked.way != failed.way
+    if level == "verb":
+        return worked.verbs != failed.verbs
+    if level == "option":
+        option = failed_key.rpartition(" ")[2]
+        return worked.verbs[:1] == failed.verbs[:1] and option not in worked.options
+    if worked.way == failed.way and worked.verbs[:1] != failed.verbs[:1]:
+        return False
+    failed_words, worked_words = {*failed.verbs, *failed.words}, {*worked.verbs, *worked.words}
+    n_all = len(failed_words | worked_words)
+    return n_all > 0 and len(failed_words & worked_words) / n_all >= _MIN_SHARED
+
+
+def _read_form(command: str) -> CommandForm:
+    """Return the form of a stored command; an empty one if masking left something that cannot be read."""
+    forms = read_outcomes(command)
+    return forms[-1] if forms else CommandForm(command, (), "", (), (), ())
+
+
+# files --------------------------------------------------------------------------------------------------------
+
+
+def _list_decisions(call: ActionCall, source: FactSource) -> list[ActionFact]:
+    """Return the decisions about exactly the files of a call, newest first."""
+    records = source.find([f"file {path}" for path in call.files])
+    return [_describe_decision(record) for record in records if record.kind == "decided"]
+
+
+# words --------------------------------------------------------------------------------------------------------
+
+_MAX_ERROR_CHARS = 60
+
+
+def _describe_mend(failure: FactRecord, mend: Mend) -> ActionFact:
+    errors = dict.fromkeys((failure.detail, failure.detail[:_MAX_ERROR_CHARS], ""))
+    start = f"`{failure.text}` failed here{_format_day(failure.stated_at)}"
+    ends = {
+        "form": f"this worked: `{mend.texts[0]}`",
+        "after": f"it worked after `{mend.texts[0]}`",
+        "edit": f"it worked after an edit of {', '.join(f'`{path}`' for path in mend.texts)}",
+    }
+    texts = tuple(f"{start}{f' ({error})' if error else ''}; {ends[mend.kind]}" for error in errors)
+    return ActionFact(texts, (failure.turn_id, mend.record.turn_id), mend.kind)
+
+
+def _describe_decision(record: FactRecord) -> ActionFact:
+    who = "The user" if record.author == "person" else "An agent"
+    text = f'{who} said{_format_day(record.stated_at)}: "{record.text}"'
+    return ActionFact((text,), (record.turn_id,), "decided")
+
+
+def _format_day(instant: datetime | None) -> str:
+    return f" on {instant.date().isoformat()}" if instant else ""
