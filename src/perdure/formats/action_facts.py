@@ -1,4 +1,5 @@
-"""Find the facts of action in a run: commands that failed or worked, files that were changed, decisions about files.
+"""Find the facts of action in a run: commands that failed or worked, files that were missing, read or changed, and
+decisions about files.
 
 Pure, and without language but for the few words of a decision. A fact belongs to one turn and is masked by whoever
 stores it. Its keys are the names under which it is found again: the form of a command, its error, a file. Which failure
@@ -21,7 +22,7 @@ from perdure.formats.parts import find_files_and_skills
 from perdure.regex import lazy_re
 from perdure.types import Part, Turn
 
-FactKind = Literal["failed", "worked", "edited", "decided"]
+FactKind = Literal["failed", "worked", "missing", "opened", "edited", "decided"]
 STATUS_RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode")  # record which calls failed
 EDIT_KINDS = ("edit", "write", "patch")
 MAX_ERROR_CHARS = 160
@@ -41,10 +42,12 @@ _STATUS_LINE = lazy_re(
 )
 _ERROR_LINE = lazy_re(
     r"error|fail|not found|no such|cannot|can't|denied|unknown|unrecognized|invalid|unexpected|expected|panic|exception"
-    r"|rejected|refused|missing|fatal|undefined|accepts at most|not allowed",
+    r"|rejected|refused|missing|fatal|undefined|accepts at most|not allowed|HTTP [45]\d\d|unauthori[sz]ed|forbidden",
     re.I,
 )
 _NO_PROGRAM = lazy_re(r"command not found|not found\b|no such file or directory|is not recognized as", re.I)
+_NO_FILE = lazy_re(r"does not exist|no such file|not found|ENOENT", re.I)
+_MAX_FILE_ERROR_CHARS = 300
 _NO_MODULE = lazy_re(r"No module named ['\"]?([\w.]+)")
 _NO_VERB = lazy_re(
     r"unknown (?:sub)?command|is not a \w+ command|no such (?:sub)?command|unrecognized subcommand|Missing script"
@@ -65,7 +68,7 @@ class FactDraft(NamedTuple):
     kind: FactKind
     text: str  # the command, the path of a file, or the words of the decision
     keys: tuple[str, ...]  # names under which it is found
-    detail: str = ""  # of a failed command: the line of its output that says most
+    detail: str = ""  # of a failure: the line of its output that says most
 
 
 class _Call(NamedTuple):
@@ -100,10 +103,11 @@ def find_facts(turns: Sequence[Turn], folder: str | None, *, has_status: bool = 
 def _read_call(part: Part, folder: str | None) -> _Call:
     kind = get_tool_kind(part.name)
     command = read_call_command(part.text) if kind == "run" else ""
-    if kind in EDIT_KINDS or "*** Begin Patch" in command:
-        fields = _decode(part.text)
-        files, _ = find_files_and_skills(part.name, fields)
-        return _Call("edit", "", tuple(dict.fromkeys(to_relative(path, folder) for path in files)))
+    if kind in (*EDIT_KINDS, "read") or "*** Begin Patch" in command:
+        files, _ = find_files_and_skills(part.name, _decode(part.text))
+        is_read = kind == "read"
+        paths = tuple(dict.fromkeys(to_relative(path, folder) for path in files))
+        return _Call("read" if is_read else "edit", "", paths)
     return _Call(kind, command, ())
 
 
@@ -116,16 +120,19 @@ def _decode(text: str) -> Any:
 
 def _read_result(call: _Call, part: Part) -> Iterator[FactDraft]:
     """Yield what the result of a call says about it: nothing if the call did not run, or runs on."""
+    has_failed = has_call_failed(part)
+    if call.files and has_failed and len(call.files) == 1 and _NO_FILE.search(part.text[:_MAX_FILE_ERROR_CHARS]):
+        yield FactDraft("missing", call.files[0], (build_path_key(call.files[0]),))
     if _NOT_RUN.match(part.text) or _STILL_RUNS.search(part.text[:400]):
         return
-    has_failed = has_call_failed(part)
-    if call.tool == "edit" and not has_failed:
-        yield from (FactDraft("edited", path, (f"file {path}",)) for path in call.files)
+    if call.files and not has_failed:
+        kind: FactKind = "edited" if call.tool == "edit" else "opened"
+        yield from (FactDraft(kind, path, (build_path_key(path),)) for path in call.files)
     forms = read_outcomes(call.command) if call.command else ()
-    if has_failed and len(forms) == 1:
-        if not forms[0].is_probe:
-            yield read_failure(forms[0], part.text)
-    elif not has_failed:
+    if has_failed:
+        if (form := find_failed_form(forms, part.text)) and not form.is_probe:
+            yield read_failure(form, part.text)
+    else:
         yield from (FactDraft("worked", form.text, list_form_keys(form)) for form in forms if not form.is_probe)
 
 
@@ -137,10 +144,27 @@ def has_call_failed(result: Part) -> bool:
     return status is not None and (status[1] or status[2]) != "0"
 
 
+def find_failed_form(forms: Sequence[CommandForm], output: str) -> CommandForm | None:
+    """Return the command of a line that failed: its only one, or the only one that the error names; else None."""
+    if len(forms) < 2:
+        return forms[0] if forms else None
+    error = find_error_line(output)
+    named = [form for form in forms if re.search(rf"(?<![\w-]){re.escape(form.program)}(?![\w-])", error)]
+    return named[0] if len(named) == 1 else None
+
+
 def read_failure(form: CommandForm, output: str) -> FactDraft:
     """Return the fact that a command failed, found again by as much of it as its error is about."""
     error = find_error_line(output)
-    return FactDraft("failed", form.text, (_get_failed_key(form, error), *_list_error_keys(form, error)), error)
+    key = _get_failed_key(form, error)
+    path = form.path if key.startswith("program ") else ""
+    path_keys = (build_path_key(path),) if "/" in path else ()
+    return FactDraft("failed", form.text, (key, *_list_error_keys(form, error), *path_keys), error)
+
+
+def build_path_key(path: str) -> str:
+    """Return the name under which a path is stored that was missing, or was read or changed."""
+    return f"path {path}"
 
 
 def _get_failed_key(form: CommandForm, error: str) -> str:
@@ -226,11 +250,13 @@ _DECISION = lazy_re(
     r"\b(?:decided|decision|must(?: not| never)?|never|always|do not|don't|should(?:n't| not| never| stay| be)"
     r"|instead of|rather than|no longer|on purpose|intentional(?:ly)?|deliberate(?:ly)?|keep (?:it|this|the|them)"
     r"|stays? (?:in|as|on)"
-    r"|source of truth|generated (?:by|from)|do it in|belongs? (?:in|to)|replaced by|superseded|deprecated|hands? off"
-    r"|leave (?:it|this|that) alone)\b",
+    r"|because|so that|to avoid|otherwise|changed \S.{0,80} to|corrected from|switched (?:to|from)"
+    r"|replaced \S.{0,60} (?:with|by)|moved (?:to|from|into|out)|renamed|source of truth|generated (?:by|from)"
+    r"|do it in|belongs? (?:in|to)|replaced by|superseded|deprecated|hands? off|leave (?:it|this|that) alone)\b",
     re.I,
 )
 _QUESTION_END = "?"
+_MAX_TYPED_CHARS = 1500  # of a text that a person typed; a longer one was pasted, whatever its client says
 
 
 def is_deciding(turns: Sequence[Turn], place: int) -> bool:
@@ -248,10 +274,10 @@ def is_deciding(turns: Sequence[Turn], place: int) -> bool:
 def _find_decisions(turn: Turn, touched: set[str]) -> Iterator[FactDraft]:
     n_found = 0
     for part in turn.parts:
-        if part.kind != "text":
+        if part.kind != "text" or (turn.author == "person" and len(part.text) > _MAX_TYPED_CHARS):
             continue
         for sentence in _list_sentences(part.text):
-            if not _DECISION.search(sentence) or sentence.endswith(_QUESTION_END):
+            if not _DECISION.search(sentence) or sentence.endswith(_QUESTION_END) or "](" in sentence:
                 continue
             files = [path for name in _FILE_NAME.findall(sentence) if (path := _resolve(name, touched))]
             for path in dict.fromkeys(files[:2]):
@@ -284,6 +310,11 @@ def _resolve(name: str, touched: Iterable[str]) -> str:
 
 
 def list_command_keys(line: str) -> list[tuple[CommandForm, tuple[str, ...]]]:
-    """Return each command of a line that could repeat a failure, with the names under which that is stored."""
-    forms = [form for form, _ in read_commands(line) if not form.is_probe and not form.is_help]
-    return [(form, list_form_keys(form)) for form in forms]
+    """Return each command of a line that could repeat a failure, with the names under which that is stored.
+
+    A command that only looks at a path could repeat that the path is missing, and nothing else.
+    """
+    return [
+        (form, (*(() if form.is_probe else list_form_keys(form)), *map(build_path_key, form.paths)))
+        for form, _ in read_commands(line)
+    ]

@@ -30,6 +30,7 @@ _VERB = lazy_re(r"[a-z][a-z0-9]*(?:[-:][a-z0-9]+)*")
 _VOLATILE_WORD = lazy_re(
     r"\A#?\d+(?:[.:]\d+)*[a-z]{0,2}\Z|\b(?=[a-f]*\d)[0-9a-f]{7,40}\b|\d{6}|\d{4}-\d\d|/tmp/|/var/folders/|\s|://"
 )
+_PLAIN_PATH = lazy_re(r"(?:[\w.@+~-]*/)+[\w.@+-]+")
 _MAX_WORD_CHARS = 300
 _PREFIXES = ("sudo", "time", "nohup", "env", "command", "exec", "xvfb-run")  # of a command, and not its program
 _SHELLS = ("bash", "sh", "zsh")
@@ -58,6 +59,22 @@ class CommandForm:
     verbs: tuple[str, ...]  # at most two plain words behind the program: ("run", "build")
     options: tuple[str, ...]  # the names of its options, in order
     words: tuple[str, ...]  # everything behind the verbs, in order; VOLATILE for what changes
+
+    @property
+    def path(self) -> str:
+        """The program as it was written, with its folder."""
+        folder = self.way[-1] if self.way and self.way[-1].endswith("/") else ""
+        return folder + self.program
+
+    @property
+    def run_as(self) -> str:
+        """The words that run the program, without its arguments."""
+        return " ".join((*self.way, self.program)).replace("/ ", "/")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The arguments that are plain paths with a folder."""
+        return tuple(word.removeprefix("./") for word in self.words if _PLAIN_PATH.fullmatch(word))
 
     @property
     def is_probe(self) -> bool:

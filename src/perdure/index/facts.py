@@ -33,7 +33,7 @@ class FactRecord:
     """A fact of action in the index."""
 
     number: int
-    kind: str  # failed, worked, edited or decided
+    kind: str  # failed, worked, missing, opened, edited or decided
     text: str  # the command, the path of a file, or the words of the decision; masked
     detail: str
     turn_id: str

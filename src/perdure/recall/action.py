@@ -7,14 +7,23 @@ In doubt nothing is told: most calls deserve silence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from perdure.formats.action_facts import EDIT_KINDS, list_command_keys, list_form_keys, read_failure
-from perdure.formats.command_form import CommandForm, read_outcomes
+from perdure.formats.action_facts import (
+    EDIT_KINDS,
+    build_path_key,
+    find_failed_form,
+    list_command_keys,
+    list_form_keys,
+    read_failure,
+)
+from perdure.formats.command_form import VOLATILE, CommandForm, read_outcomes
 from perdure.index.facts import FactRecord
+from perdure.regex import lazy_re
 
 MAX_BLOCK_BYTES = 400  # of all that is told at one call
 _N_AFTER = 24  # facts after a failure among which its mend is looked for
@@ -24,7 +33,14 @@ _MIN_SHARED = 0.5  # share of the words that a form that worked shares with the 
 _MAX_FILES = 3  # edited files that are named
 _FILE_KINDS = (*EDIT_KINDS, "read")
 
-MendKind = Literal["form", "after", "edit"]
+_TRANSIENT = lazy_re(  # errors that another form of the command does not mend
+    r"HTTP [45]\d\d|credential|authenticat|unauthori[sz]ed|rate limit|timed? ?out|ECONN|ENOTFOUND|connection (?:refused|reset)"
+    r"|could not resolve host|network|temporar|already running|lock(?:ed| file)",
+    re.I,
+)
+_FORCING = lazy_re(r"-f|--force\S*|--no-verify|--hard|--dangerously\S*|--allow-\S+|--break-\S+|--skip-\S+|--ignore-\S+")
+
+MendKind = Literal["form", "after", "edit", "path"]
 
 
 class FactSource(Protocol):
@@ -53,8 +69,8 @@ class ActionCall:
 class Mend:
     """What ended a failure."""
 
-    kind: MendKind  # another form of the command; the same one after another command; the same one after edits
-    texts: tuple[str, ...]  # the command, or the paths of the files
+    kind: MendKind  # another form of the command; the same one after another command or after edits; another path
+    texts: tuple[str, ...]  # the command, or paths of files
     record: FactRecord
 
 
@@ -64,7 +80,7 @@ class ActionFact:
 
     texts: tuple[str, ...]  # the same fact in fewer and fewer words
     turn_ids: tuple[str, ...]  # that it was read from, the first one first
-    kind: str  # form, after, edit or decided
+    kind: str  # form, after, edit, path or decided
 
     @property
     def name(self) -> str:
@@ -77,7 +93,7 @@ def choose_fact(call: ActionCall, source: FactSource, told: frozenset[str] = fro
     if call.kind == "run":
         facts = _list_failure_facts(call, source) if call.error is not None else _list_form_facts(call, source)
     elif call.kind in _FILE_KINDS and call.error is None:
-        facts = _list_decisions(call, source)
+        facts = [*_list_path_facts(call, source), *_list_decisions(call, source)]
     else:
         facts = []
     return next((fact for fact in facts if fact.name not in told), None)
@@ -91,29 +107,40 @@ def _list_form_facts(call: ActionCall, source: FactSource) -> list[ActionFact]:
     facts = []
     for form, keys in list_command_keys(call.command):
         records = source.find(keys)
-        failure = next((record for record in records if record.kind == "failed"), None)
+        failure = next((record for record in records if record.kind in ("failed", "missing")), None)
         if failure is None or _has_worked_since(failure, records):
             continue
         mend = find_mend(failure, source.list_after(failure, _N_AFTER))
-        if mend and mend.kind == "form" and _read_form(mend.texts[0]).whole != form.whole:
+        if mend and mend.kind in ("form", "path") and _read_form(mend.texts[0]).whole != form.whole:
             facts.append(_describe_mend(failure, mend))
+    return facts
+
+
+def _list_path_facts(call: ActionCall, source: FactSource) -> list[ActionFact]:
+    """Return, for each file that was missing when it was last asked for, the path where it then was."""
+    facts = []
+    for path in call.files:
+        records = source.find([build_path_key(path)])
+        if records and records[0].kind == "missing":
+            mend = find_mend(records[0], source.list_after(records[0], _N_AFTER))
+            facts += [_describe_mend(records[0], mend)] if mend else []
     return facts
 
 
 def _list_failure_facts(call: ActionCall, source: FactSource) -> list[ActionFact]:
     """Return what ended earlier failures like this one, newest first."""
-    forms = read_outcomes(call.command)
-    if len(forms) != 1 or forms[0].is_probe or forms[0].is_help:
+    failed_form = find_failed_form(read_outcomes(call.command), call.error or "")
+    if failed_form is None or failed_form.is_probe:
         return []
-    failure_now = read_failure(forms[0], call.error or "")
+    failure_now = read_failure(failed_form, call.error or "")
     is_whole = failure_now.keys[0].startswith("whole ")
     keys = failure_now.keys[1:] if is_whole else failure_now.keys  # the same command may fail for many reasons
     failures = [record for record in source.find(keys) if record.kind == "failed"][:_N_FAILURES]
     facts = []
     for failure in failures:
         mend = find_mend(failure, source.list_after(failure, _N_AFTER))
-        if mend and not (mend.kind == "form" and _read_form(mend.texts[0]).whole == forms[0].whole):
-            is_same = _read_form(failure.text).whole == forms[0].whole
+        if mend and not (mend.kind == "form" and _read_form(mend.texts[0]).whole == failed_form.whole):
+            is_same = _read_form(failure.text).whole == failed_form.whole
             if is_same or mend.kind == "form":
                 facts.append(_describe_mend(failure, mend))
     return facts
@@ -122,7 +149,11 @@ def _list_failure_facts(call: ActionCall, source: FactSource) -> list[ActionFact
 def _has_worked_since(failure: FactRecord, records: Sequence[FactRecord]) -> bool:
     """Return True if the part of the command that failed has worked since. records: newest first."""
     newer = records[: records.index(failure)]
-    return any(record.kind == "worked" and failure.key in list_form_keys(_read_form(record.text)) for record in newer)
+    return any(
+        record.kind in ("opened", "edited")
+        or (record.kind == "worked" and failure.key in list_form_keys(_read_form(record.text)))
+        for record in newer
+    )
 
 
 def find_mend(failure: FactRecord, following: Sequence[FactRecord]) -> Mend | None:
@@ -130,9 +161,12 @@ def find_mend(failure: FactRecord, following: Sequence[FactRecord]) -> Mend | No
 
     Commands of another program end the search for another form: they belong to other work.
     """
+    if failure.kind == "missing":
+        return _find_path(failure, following)
     failed = _read_form(failure.text)
     edits: list[str] = []
     others: list[str] = []
+    looked_up: list[tuple[str, ...]] = []  # subcommands whose help was read since
     n_same = 0
     for record in following:
         if record.kind == "edited":
@@ -148,9 +182,23 @@ def find_mend(failure: FactRecord, following: Sequence[FactRecord]) -> Mend | No
             if record.kind == "failed":
                 return None  # the newest failure of a row is the one to ask about
             return _choose_same_mend(record, edits, others)
-        can_replace = record.kind == "worked" and not others and not form.is_help and n_same <= _MAX_SAME
-        if can_replace and is_other_form(failed, form, failure.key):
-            return Mend("form", (record.text,), record)
+        if form.is_help:
+            looked_up.append(form.verbs)
+        elif record.kind == "worked" and not others and n_same <= _MAX_SAME:
+            if _TRANSIENT.search(failure.detail) or _is_forced(failed, form, record.text):
+                return None
+            was_looked_up = failure.key.startswith("verb ") and form.verbs in looked_up and form.verbs != failed.verbs
+            if was_looked_up or is_other_form(failed, form, failure.key):
+                return Mend("form", (record.text,), record)
+    return None
+
+
+def _find_path(missing: FactRecord, following: Sequence[FactRecord]) -> Mend | None:
+    """Return the path at which a missing file was found: the first of that name that was read or changed soon after."""
+    name = missing.text.rpartition("/")[2]
+    for record in following[:_MAX_SAME]:
+        if record.kind in ("opened", "edited") and record.text.rpartition("/")[2] == name:
+            return Mend("path", (record.text,), record) if record.text != missing.text else None
     return None
 
 
@@ -171,15 +219,42 @@ def is_other_form(failed: CommandForm, worked: CommandForm, failed_key: str) -> 
     if level == "program":
         return worked.way != failed.way
     if level == "verb":
-        return worked.verbs != failed.verbs
+        return worked.verbs != failed.verbs and bool(set(failed.words) & set(worked.words) - {VOLATILE})
     if level == "option":
-        option = failed_key.rpartition(" ")[2]
-        return worked.verbs[:1] == failed.verbs[:1] and option not in worked.options
-    if worked.way == failed.way and worked.verbs[:1] != failed.verbs[:1]:
+        return worked.verbs == failed.verbs and failed_key.rpartition(" ")[2] not in worked.options
+    return worked.verbs[:1] == failed.verbs[:1] and _share_most(failed, worked)
+
+
+def _is_forced(failed: CommandForm, worked: CommandForm, text: str) -> bool:
+    """Return True if a command worked because it forced something: that is for a person to advise."""
+    added = [option for option in worked.options if option not in failed.options]
+    return any(_FORCING.fullmatch(option) for option in added) or text.startswith("sudo ")
+
+
+def _share_most(failed: CommandForm, worked: CommandForm) -> bool:
+    """Return True if two commands share most of their words, and none has another file or name in place of one."""
+    failed_words, worked_words = (*failed.verbs, *failed.words), (*worked.verbs, *worked.words)
+    removed = [word for word in failed_words if word not in worked_words]
+    added = [word for word in worked_words if word not in failed_words]
+    n_all = len({*failed_words, *worked_words})
+    if worked.way == failed.way and not removed and not added:
         return False
-    failed_words, worked_words = {*failed.verbs, *failed.words}, {*worked.verbs, *worked.words}
-    n_all = len(failed_words | worked_words)
-    return n_all > 0 and len(failed_words & worked_words) / n_all >= _MIN_SHARED
+    if n_all and (n_all - len(removed) - len(added)) / n_all < _MIN_SHARED:
+        return False
+    is_replaced = bool(removed and added) and not all(word.startswith("-") for word in (*removed, *added))
+    return not is_replaced or (len(removed) == len(added) == 1 and _is_variant(removed[0], added[0]))
+
+
+def _is_variant(old: str, new: str) -> bool:
+    """Return True if two words name the same thing: a path of the same name, or a list with most of its items.
+
+    >>> _is_variant("src/a.py", "lib/a.py"), _is_variant("title,url,oid", "title,url"), _is_variant("api", "web")
+    (True, True, False)
+    """
+    if "/" in old or "/" in new:
+        return old.rpartition("/")[2] == new.rpartition("/")[2]
+    old_items, new_items = set(old.split(",")), set(new.split(","))
+    return len(old_items & new_items) * 2 >= len(old_items | new_items)
 
 
 def _read_form(command: str) -> CommandForm:
@@ -203,15 +278,33 @@ _MAX_ERROR_CHARS = 60
 
 
 def _describe_mend(failure: FactRecord, mend: Mend) -> ActionFact:
+    turn_ids, day = (failure.turn_id, mend.record.turn_id), _format_day(failure.stated_at)
+    if mend.kind == "path":
+        return ActionFact((f"`{failure.text}` was missing{day}; `{mend.texts[0]}` was there",), turn_ids, "path")
     errors = dict.fromkeys((failure.detail, failure.detail[:_MAX_ERROR_CHARS], ""))
-    start = f"`{failure.text}` failed here{_format_day(failure.stated_at)}"
+    start = f"`{failure.text}` failed here{day}"
     ends = {
         "form": f"this worked: `{mend.texts[0]}`",
         "after": f"it worked after `{mend.texts[0]}`",
         "edit": f"it worked after an edit of {', '.join(f'`{path}`' for path in mend.texts)}",
     }
-    texts = tuple(f"{start}{f' ({error})' if error else ''}; {ends[mend.kind]}" for error in errors)
-    return ActionFact(texts, (failure.turn_id, mend.record.turn_id), mend.kind)
+    texts = [f"{start}{f' ({error})' if error else ''}; {ends[mend.kind]}" for error in errors]
+    failed, worked = _read_form(failure.text), _read_form(mend.texts[0])
+    if mend.kind == "form" and failed.way != worked.way:
+        texts.append(f"`{failed.run_as}` failed here{day}; `{worked.run_as}` worked")
+    elif mend.kind == "form" and (removed := _list_removed(failed, worked)):
+        name = " ".join((failed.program, *failed.verbs))
+        error = failure.detail[:_MAX_ERROR_CHARS]
+        texts.append(f"`{name}` failed here{day}{f' ({error})' if error else ''}; it worked without `{removed}`")
+    return ActionFact(tuple(texts), turn_ids, mend.kind)
+
+
+def _list_removed(failed: CommandForm, worked: CommandForm) -> str:
+    """Return what a command that worked leaves out, if it adds nothing; else ""."""
+    old_items = [item for word in failed.words for item in word.split(",")]
+    new_items = [item for word in worked.words for item in word.split(",")]
+    is_shorter = set(new_items) < set(old_items)
+    return " ".join(item for item in old_items if item not in new_items) if is_shorter else ""
 
 
 def _describe_decision(record: FactRecord) -> ActionFact:
