@@ -1,6 +1,7 @@
 """Facts of action, replayed: how often would a tool call have been told something, and was it about the same thing?
 
     python -m benchmarks.action TRANSCRIPTS [--again] [--only WORD,…] [--show] [--labels FILE]
+    python -m benchmarks.action TRANSCRIPTS --latency
 
 Each repository (the part of a file's name before `__`) gets a home of its own with all its sessions. Every recorded
 call that runs a command, or reads or changes a file, is asked about at its own time: of the facts, only those count
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,8 +26,10 @@ from typing import Any
 
 import perdure
 from benchmarks.common import machine, scratch, spread, timed
+from benchmarks.resident import Process
 from perdure import formats
 from perdure.access.fence import make_nonce
+from perdure.capture.events import HookEvent, ask_resident
 from perdure.formats.action_facts import find_failed_form, has_call_failed, read_failure, to_relative
 from perdure.formats.call_text import get_tool_kind, read_call_command
 from perdure.formats.command_form import read_outcomes
@@ -208,6 +212,49 @@ def run(folder: Path, only: Sequence[str], *, is_again: bool) -> Tally:
     return tally
 
 
+# latency ------------------------------------------------------------------------------------------------------
+
+
+def measure_latency(folder: Path) -> dict[str, Any]:
+    """Ask a real resident home, over its socket, about every recorded call: what a hook waits for its answer."""
+    sessions = [
+        session for paths in group_paths(folder, []).values() for path in paths for session in read_session(path)
+    ]
+    with scratch() as place:
+        path = place / "home"
+        with perdure.open(path, user="bench") as home:
+            for session in sessions:
+                home.capture(
+                    b"".join(session.lines), runtime=session.runtime, session=session.name, cwd=session.cwd or None
+                )
+        (path / "config.toml").write_text('user = "bench"\n')
+        resident = Process(path)
+        try:
+            took_ms, n_told = ask_all(path, sessions)
+        finally:
+            resident.kill()
+    return {"machine": machine(), "calls": len(took_ms), "told": n_told, "answer_ms": spread(took_ms)}
+
+
+def ask_all(home: Path, sessions: Sequence[Session]) -> tuple[list[float], int]:
+    took_ms, n_told = [], 0
+    for session in sessions:
+        for moment in list_moments(session):
+            kind = "before-tool" if moment.call.error is None else "after-tool"
+            tool = "Bash" if moment.call.kind == "run" else "apply_patch" if moment.call.kind == "patch" else "Edit"
+            fields = HookEvent("claude-code", kind, f"again-{session.name}", cwd=session.cwd or "", tool=tool)._replace(
+                command=moment.call.command, files=moment.call.files, error=(moment.call.error or "")[-8000:]
+            )
+            began_s = time.perf_counter()
+            answer = ask_resident(home, {"op": "event", "event": fields._asdict(), "limit_ms": 2000}, timeout_s=5)
+            took_ms.append((time.perf_counter() - began_s) * 1000)
+            n_told += bool(answer.get("text"))
+    return took_ms, n_told
+
+
+# report -------------------------------------------------------------------------------------------------------
+
+
 def read_labels(path: Path | None) -> dict[str, str]:
     rows = path.read_text().splitlines() if path else []
     return dict(row.split()[:2] for row in rows if row.strip() and not row.startswith("#"))
@@ -244,7 +291,11 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="let new sessions do all the work once more")
     parser.add_argument("--labels", type=Path)
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--latency", action="store_true", help="ask a resident home about every call, and time it")
     arguments = parser.parse_args()
+    if arguments.latency:
+        print(json.dumps(measure_latency(arguments.transcripts), indent=1))
+        return
     tally = run(arguments.transcripts, list(filter(None, arguments.only.split(","))), is_again=arguments.again)
     if arguments.show:
         for moment, fact in tally.told:

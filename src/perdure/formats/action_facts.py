@@ -173,7 +173,8 @@ def _get_failed_key(form: CommandForm, error: str) -> str:
     if option and option[1] in form.options:
         return _build_option_key(form, option[1])
     if _NO_VERB.search(error) and form.verbs:
-        return _build_verb_key(form)
+        n_known = 1 if re.search(rf"['\"`:]\s?{re.escape(form.verbs[0])}\b", error) else len(form.verbs)
+        return _build_verb_key(form, n_known)
     if (_NO_PROGRAM.search(error) and form.program in error) or (
         (module := _NO_MODULE.search(error)) and module[1] == form.program
     ):
@@ -183,21 +184,17 @@ def _get_failed_key(form: CommandForm, error: str) -> str:
 
 def list_form_keys(form: CommandForm) -> tuple[str, ...]:
     """Return every name under which a failure of a command like this one may be stored."""
-    options = tuple(_build_option_key(form, option) for option in dict.fromkeys(form.options))
-    return (
-        f"whole {form.whole}",
-        _build_program_key(form),
-        *((_build_verb_key(form),) if form.verbs else ()),
-        *options,
-    )
+    options = (_build_option_key(form, option) for option in dict.fromkeys(form.options))
+    verbs = (_build_verb_key(form, n_verbs) for n_verbs in range(1, len(form.verbs) + 1))
+    return (f"whole {form.whole}", _build_program_key(form), *verbs, *options)
 
 
 def _build_program_key(form: CommandForm) -> str:
     return f"program {' '.join((*form.way, form.program))}"
 
 
-def _build_verb_key(form: CommandForm) -> str:
-    return f"verb {' '.join((*form.way, form.program, *form.verbs[:2]))}"
+def _build_verb_key(form: CommandForm, n_verbs: int) -> str:
+    return f"verb {' '.join((*form.way, form.program, *form.verbs[:n_verbs]))}"
 
 
 def _build_option_key(form: CommandForm, option: str) -> str:

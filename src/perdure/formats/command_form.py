@@ -20,7 +20,7 @@ VOLATILE = "#"  # stands for an argument that changes from call to call
 
 _TOKEN = lazy_re(
     r"""(?P<space>[^\S\n]+|\\\n)|(?P<operator>&&|\|\||\|&|[;|\n]|&(?!>))|(?P<redirect>(?:\d|&)?>>?(?:&\d|&-)?|\d?<(?!<))"""
-    r"""|(?P<word>(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\;|&<>])+)|(?P<other>.)""",
+    r"""|(?P<word>(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\;|&<>()])+)|(?P<other>.)""",
     re.S,
 )
 _COMPOUND = lazy_re(r"<<|\$\(|`|<\(|\A\s*(?:for|while|until|if|case|function)\s|\$'")

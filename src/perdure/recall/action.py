@@ -34,7 +34,8 @@ _MAX_FILES = 3  # edited files that are named
 _FILE_KINDS = (*EDIT_KINDS, "read")
 
 _TRANSIENT = lazy_re(  # errors that another form of the command does not mend
-    r"HTTP [45]\d\d|credential|authenticat|unauthori[sz]ed|rate limit|timed? ?out|ECONN|ENOTFOUND|connection (?:refused|reset)"
+    r"HTTP [45]\d\d|credential|authenticat|unauthori[sz]ed|rate limit|timed? ?out|ECONN|ENOTFOUND"
+    r"|connection (?:refused|reset)"
     r"|could not resolve host|network|temporar|already running|lock(?:ed| file)",
     re.I,
 )
