@@ -3,7 +3,9 @@ decisions about files.
 
 Pure, and without language but for the few words of a decision. A fact belongs to one turn and is masked by whoever
 stores it. Its keys are the names under which it is found again: the form of a command, its error, a file. Which failure
-was mended by which later command is decided when somebody asks (`recall.action`), as both may lie in different runs.
+was mended by which later command is decided when somebody asks (`recall.action`), as both may lie in different runs. So
+may a call and its result, as a client may be captured between them: then one run states that something was called and
+another one how it returned, and `join_call` makes of the two what one run would have stated.
 
 A failure counts as far as its error reaches: "command not found" is about the program, "unknown option" about the
 option, everything else about the whole command.
@@ -22,7 +24,7 @@ from perdure.formats.parts import find_files_and_skills
 from perdure.regex import lazy_re
 from perdure.types import Part, Turn
 
-FactKind = Literal["failed", "worked", "missing", "opened", "edited", "decided"]
+FactKind = Literal["failed", "worked", "missing", "opened", "edited", "decided", "called", "returned"]
 STATUS_RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode")  # record which calls failed
 EDIT_KINDS = ("edit", "write", "patch")
 MAX_ERROR_CHARS = 160
@@ -83,17 +85,21 @@ def find_facts(turns: Sequence[Turn], folder: str | None, *, has_status: bool = 
     folder: the project or working folder; paths inside it are relative to it. has_status: the client records which
     calls failed; without that there are only decisions.
     """
-    calls: dict[str, _Call] = {}
+    calls: dict[str, _Call] = {}  # whose result has not come yet
+    places: dict[str, int] = {}  # of their turns
     facts: dict[int, list[FactDraft]] = {}
     touched = {to_relative(path, folder) for turn in turns for path in turn.files}
     for place, turn in enumerate(turns):
         for part in turn.parts:
             if part.kind == "call" and part.call_id:
                 calls[part.call_id] = _read_call(part, folder)
-            elif part.kind == "result" and has_status and (call := calls.get(part.call_id)):
-                facts.setdefault(place, []).extend(_read_result(call, part))
+                places[part.call_id] = place
+            elif part.kind == "result" and has_status and part.call_id:
+                facts.setdefault(place, []).extend(_read_result(calls.pop(part.call_id, None), part))
         if is_deciding(turns, place):
             facts.setdefault(place, []).extend(_find_decisions(turn, touched))
+    for call_id, call in calls.items() if has_status else ():
+        facts.setdefault(places[call_id], []).extend(_describe_open_call(call, call_id))
     return {place: drafts for place, drafts in facts.items() if drafts}
 
 
@@ -118,22 +124,65 @@ def _decode(text: str) -> Any:
         return text
 
 
-def _read_result(call: _Call, part: Part) -> Iterator[FactDraft]:
-    """Yield what the result of a call says about it: nothing if the call did not run, or runs on."""
+def _read_result(call: _Call | None, part: Part) -> Iterator[FactDraft]:
+    """Yield what a result says about its call; without the call, how it returned. Nothing of a call that did not run."""
     has_failed = has_call_failed(part)
-    if call.files and has_failed and len(call.files) == 1 and _NO_FILE.search(part.text[:_MAX_FILE_ERROR_CHARS]):
-        yield FactDraft("missing", call.files[0], (build_path_key(call.files[0]),))
-    if _NOT_RUN.match(part.text) or _STILL_RUNS.search(part.text[:400]):
+    is_missing = has_failed and bool(_NO_FILE.search(part.text[:_MAX_FILE_ERROR_CHARS]))
+    if _STILL_RUNS.search(part.text[:400]) or (_NOT_RUN.match(part.text) and not is_missing):
         return
-    if call.files and not has_failed:
-        kind: FactKind = "edited" if call.tool == "edit" else "opened"
-        yield from (FactDraft(kind, path, (build_path_key(path),)) for path in call.files)
-    forms = read_outcomes(call.command) if call.command else ()
-    if has_failed:
-        if (form := find_failed_form(forms, part.text)) and not form.is_probe:
-            yield read_failure(form, part.text)
+    if call is None:
+        error = find_error_line(part.text) if has_failed else ""
+        yield FactDraft("returned", "failed" if has_failed else "worked", (build_call_key(part.call_id),), error)
+    elif has_failed:
+        yield from _read_failed_call(call, part.text)
     else:
-        yield from (FactDraft("worked", form.text, list_form_keys(form)) for form in forms if not form.is_probe)
+        yield from _read_worked_call(call)
+
+
+def _read_failed_call(call: _Call, output: str) -> Iterator[FactDraft]:
+    if len(call.files) == 1 and _NO_FILE.search(output[:_MAX_FILE_ERROR_CHARS]):
+        yield FactDraft("missing", call.files[0], (build_path_key(call.files[0]),))
+    forms = read_outcomes(call.command) if call.command else ()
+    if (form := find_failed_form(forms, output)) and not form.is_probe:
+        yield read_failure(form, output)
+
+
+def _read_worked_call(call: _Call) -> Iterator[FactDraft]:
+    kind: FactKind = "edited" if call.tool == "edit" else "opened"
+    yield from (FactDraft(kind, path, (build_path_key(path),)) for path in call.files)
+    for form in read_outcomes(call.command) if call.command else ():
+        if not form.is_probe:
+            yield FactDraft("worked", form.text, list_form_keys(form))
+
+
+def _describe_open_call(call: _Call, call_id: str) -> Iterator[FactDraft]:
+    """Yield a call without a result, under every name that it could have with one; nothing for several commands."""
+    forms = read_outcomes(call.command) if call.command else ()
+    if len(forms) == 1 and not forms[0].is_probe:
+        yield FactDraft("called", forms[0].text, list_form_keys(forms[0]), f"run\n{call_id}")
+    elif len(call.files) == 1:
+        yield FactDraft("called", call.files[0], (build_path_key(call.files[0]),), f"{call.tool}\n{call_id}")
+
+
+def build_call_key(call_id: str) -> str:
+    """Return the name under which the return of a call is stored."""
+    return f"call {call_id}"
+
+
+def get_call_id(called: str) -> str:
+    """Return the id in the detail of a stored call."""
+    return called.partition("\n")[2]
+
+
+def join_call(text: str, called: str, *, has_failed: bool, error: str) -> FactDraft | None:
+    """Return what a stored call and its stored return state together; None if that is nothing.
+
+    text, called: the text and the detail of the call. error: the detail of the return.
+    """
+    tool = called.partition("\n")[0]
+    call = _Call(tool, text, ()) if tool == "run" else _Call(tool, "", (text,))
+    drafts = _read_failed_call(call, error) if has_failed else _read_worked_call(call)
+    return next(drafts, None)
 
 
 def has_call_failed(result: Part) -> bool:

@@ -1,4 +1,4 @@
-"""Read the facts of action: commands that failed or worked, files that were changed, decisions about files.
+"""Read the facts of action: commands that failed or worked, files that were missing, read or changed, and decisions.
 
 Rows of `fact` belong to a turn and go with it. A reader sees the facts of the project at hand, in runs that the
 principal may read, and none of the session that asks: its model has read them, unless its context was emptied since.
@@ -7,10 +7,11 @@ principal may read, and none of the session that asks: its model has read them, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from perdure.formats.action_facts import build_call_key, get_call_id, join_call
 from perdure.index import visibility
 from perdure.index.encoding import from_ms, to_ms
 from perdure.index.projection import hash_fact_key
@@ -27,13 +28,16 @@ _SELECT_AFTER = f"""SELECT {_COLUMNS.format(table="fact")}
   WHERE fact.thread = ? AND (fact.place, fact.n) > (?, ?) AND NOT abandoned AND {{run_test}}
   ORDER BY fact.place, fact.n LIMIT ?"""
 
+_SELECT_RETURN = """SELECT fact.text, fact.detail FROM fact_key JOIN fact ON fact.id = fact_key.fact
+  WHERE fact_key.key = ? AND fact_key.project = ? AND fact.thread = ? AND fact.kind = 'returned' LIMIT 1"""
+
 
 @dataclass(frozen=True, slots=True)
 class FactRecord:
     """A fact of action in the index."""
 
     number: int
-    kind: str  # failed, worked, missing, opened, edited or decided
+    kind: str  # failed, worked, missing, opened, edited or decided; "called" only inside the index
     text: str  # the command, the path of a file, or the words of the decision; masked
     detail: str
     turn_id: str
@@ -64,14 +68,28 @@ class IndexedFacts:
         for key in keys:
             values = (hash_fact_key(key), self._project, *self._session, _MAX_PER_KEY)
             for row in self._index.select(query, *values):
-                records.setdefault(row[0], _from_row(row, key))
+                if row[0] not in records and (record := self._join(_from_row(row, key))):
+                    records[row[0]] = record
         return sorted(records.values(), key=_get_order, reverse=True)
 
     def list_after(self, record: FactRecord, limit: int) -> list[FactRecord]:
         """Return the facts that follow one in its thread, in order."""
         query = _SELECT_AFTER.format(run_test=self._run_test)
         rows = self._index.select(query, record.thread, record.place, record.n, limit)
-        return [_from_row(row, "") for row in rows]
+        return [joined for row in rows if (joined := self._join(_from_row(row, "")))]
+
+    def _join(self, record: FactRecord) -> FactRecord | None:
+        """Return a record as it is; a call whose result lies in another run with what that result says, or None."""
+        if record.kind == "returned":
+            return None
+        if record.kind != "called":
+            return record
+        key = hash_fact_key(build_call_key(get_call_id(record.detail)))
+        for status, error in self._index.select(_SELECT_RETURN, key, self._project, record.thread):
+            draft = join_call(record.text, record.detail, has_failed=status == "failed", error=error)
+            if draft and (not record.key or record.key in draft.keys):
+                return replace(record, kind=draft.kind, text=draft.text, detail=draft.detail)
+        return None
 
 
 def _get_order(record: FactRecord) -> tuple[datetime, str, int]:

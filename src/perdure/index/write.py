@@ -39,7 +39,7 @@ class FactRow:
     """A fact of action, stated by one turn."""
 
     n: int  # position in its turn, from 0
-    kind: str  # failed, worked, missing, opened, edited or decided
+    kind: str  # as in `formats.action_facts`
     text: str  # masked
     detail: str  # masked; of a failed command, the line of its output that says most
     keys: tuple[int, ...]  # hashes of the names under which it is found
