@@ -237,7 +237,8 @@ def measure_latency(folder: Path) -> dict[str, Any]:
 
 
 def ask_all(home: Path, sessions: Sequence[Session]) -> tuple[list[float], int]:
-    took_ms, n_told = [], 0
+    took_ms: list[float] = []
+    n_told = 0
     for session in sessions:
         for moment in list_moments(session):
             kind = "before-tool" if moment.call.error is None else "after-tool"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ from perdure.capture.events import HookEvent
 from perdure.errors import IndexFault
 from perdure.formats.action_facts import to_relative
 from perdure.formats.call_text import get_tool_kind
-from perdure.index.facts import IndexedFacts
+from perdure.index.facts import IndexedFacts, list_of_turns
 from perdure.recall.action import MAX_BLOCK_BYTES, ActionCall, ActionFact, choose_fact
+from perdure.text import tokens
 from perdure.turn import EMPTY_REPLY, HookReply, ReplyDeadline, locate_error
 from perdure.types import Live, Origin
 
@@ -104,6 +106,35 @@ def render_fact(fact: ActionFact, nonce: str) -> str:
     return next((block for block in blocks if len(block.encode()) <= MAX_BLOCK_BYTES), "")
 
 
+@dataclass(frozen=True, slots=True)
+class ToldFact:
+    """A fact that a session was told, with what its turns state now."""
+
+    at: datetime
+    runtime: str
+    session: str
+    kind: str  # form, after, edit, path or decided
+    turn_ids: tuple[str, ...]
+    stated: tuple[tuple[str, str], ...]  # (failed | worked | …, the command, file or words); empty if forgotten
+
+
+def list_told(home: Home, session: str = "", *, limit: int) -> list[ToldFact]:
+    """Return the newest facts that sessions were told at tool calls (whose ids begin so), newest first."""
+    told = []
+    for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
+        if event.data.get("kind") != injections.ACTION or not str(event.data["session"]).startswith(session):
+            continue
+        kind, *turn_ids = event.data["fact"].split(" ")
+        records = list_of_turns(home.index(), home.principal, turn_ids)
+        stated = tuple((record.kind, record.text) for record in records if record.kind not in ("called", "returned"))
+        told.append(
+            ToldFact(event.happened_at, event.data["runtime"], event.data["session"], kind, tuple(turn_ids), stated)
+        )
+        if len(told) == limit:
+            break
+    return told
+
+
 def _build_injection(event: HookEvent, fact: ActionFact, nonce: str, text: str) -> dict[str, Any]:
     """Build the journal's record of a fact that goes into a session: its turns, never its words."""
     return {
@@ -116,4 +147,5 @@ def _build_injection(event: HookEvent, fact: ActionFact, nonce: str, text: str) 
         "turns": [],
         "fact": fact.name,
         "n_chars": len(text),
+        "n_tokens": tokens(text),
     }

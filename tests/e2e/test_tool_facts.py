@@ -70,9 +70,10 @@ def test_a_fact_stands_beside_the_result_and_the_prefix_stays(name, model_name, 
 
 @pytest.mark.parametrize("asker", ["codex", "claude-code", "pi", "gemini-cli", "opencode"])
 def test_what_one_client_learned_another_is_told_at_its_call(asker, client, home: Path, model, serving) -> None:
-    """A command fails in Claude Code, and another form works; the next client repeats it, and reads which one worked."""
+    """A command fails in Claude Code, another form works, and the next client that repeats it reads which one did."""
     home.mkdir(mode=0o700)
-    (home / "config.toml").write_text('[hooks]\nlimit_ms = 4500\n[models.embedder]\nkind = "off"\n')
+    settings = '[hooks]\nlimit_ms = 4500\n[models.embedder]\nkind = "off"\n[live]\nrecall = false\n'
+    (home / "config.toml").write_text(settings)  # a recalled script would be played by the model
     first, second = client("claude-code"), client(asker)
     script = first.project / "tools" / "tidecheck"
     script.parent.mkdir()
@@ -99,7 +100,7 @@ def wait_for_facts(home: Path, n_wanted: int) -> None:
     while True:
         with perdure.open(home, user="tester", read_only=True) as opened:
             try:
-                rows = opened.index().select("SELECT count(*) FROM fact WHERE kind IN ('failed', 'worked')")
+                rows = opened.index().select("SELECT count(*) FROM fact WHERE kind IN ('failed', 'worked', 'returned')")
             except IndexFault:
                 rows = [(0,)]
         if rows[0][0] >= n_wanted:

@@ -150,6 +150,24 @@ def test_a_fact_is_no_recall_for_why_and_statistics(kept: Home, ask) -> None:
     assert state.n_injected == 0 and state.turns == frozenset()
 
 
+def test_why_shows_what_was_told_at_tool_calls(kept: Home, ask) -> None:
+    ask(kept, FAILED, session="one")
+    ask(kept, files=("/w/src/tables.sql",), session="two")
+    words = [sys.executable, "-m", "perdure.surfaces.cli", "why", "--tools", "--home", str(kept.path)]
+    env = {**os.environ, "USER": "ada", "LOGNAME": "ada", "HOME": str(kept.path)}
+
+    def run(*more: str) -> str:
+        return subprocess.run([*words, *more], env=env, capture_output=True, text=True, check=True).stdout
+
+    shown = run()
+    assert shown.index(DECISION) < shown.index(FAILED) < shown.index(WORKED)
+    (fact,) = json.loads(run("--session", "on", "--json"))["result"]["told"]
+    assert (fact["kind"], fact["stated"]) == ("form", [["failed", FAILED], ["worked", WORKED]])
+    (hit,) = kept.search("They pass").hits[:1]
+    kept.forgetting.apply(kept.forgetting.plan([hit.run_id]))
+    assert "(forgotten)" in run() and FAILED not in run()
+
+
 # who may read it ------------------------------------------------------------------------------------------------
 
 

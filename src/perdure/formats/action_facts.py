@@ -125,7 +125,7 @@ def _decode(text: str) -> Any:
 
 
 def _read_result(call: _Call | None, part: Part) -> Iterator[FactDraft]:
-    """Yield what a result says about its call; without the call, how it returned. Nothing of a call that did not run."""
+    """Yield what a result says about its call; without the call, how it returned. Nothing of one that did not run."""
     has_failed = has_call_failed(part)
     is_missing = has_failed and bool(_NO_FILE.search(part.text[:_MAX_FILE_ERROR_CHARS]))
     if _STILL_RUNS.search(part.text[:400]) or (_NOT_RUN.match(part.text) and not is_missing):

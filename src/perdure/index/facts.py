@@ -92,6 +92,13 @@ class IndexedFacts:
         return None
 
 
+def list_of_turns(index: IndexConnection, principal: Principal, turn_ids: Sequence[str]) -> list[FactRecord]:
+    """Return the facts that these turns state, turn by turn; none of a turn that was forgotten or may not be read."""
+    run_test = visibility.get_read_scope(index, principal).build_run_test()
+    query = f"SELECT {_COLUMNS.format(table='fact')} WHERE turn_id = ? AND {run_test} ORDER BY fact.n"
+    return [_from_row(row, "") for turn_id in turn_ids for row in index.select(query, turn_id)]
+
+
 def _get_order(record: FactRecord) -> tuple[datetime, str, int]:
     return record.stated_at or datetime.min.replace(tzinfo=UTC), record.turn_id, record.n
 
