@@ -9,22 +9,22 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from perdure.regex import lazy_re
+
 MAX_COMMAND_CHARS = 4000
 MAX_ERROR_CHARS = 8000  # from the end of an output; errors stand there
 _MAX_FILES = 8
 _MAX_PATH_CHARS = 1000
 _COMMAND_KEYS = ("command", "cmd", "script")
 _PATH_KEYS = ("file_path", "path", "filePath", "notebook_path", "absolute_path")
-_PATCH_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$", re.M)
+_PATCH_FILE = lazy_re(r"^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$", re.M)
 _SHELLS = ("bash", "sh", "zsh")
-_STATUS = re.compile(
+_STATUS = lazy_re(
     r"\A(?:Chunk ID: .*\n)?(?:Wall time: .*\n)?(?:Process exited with code|Exit code:) (-?\d+)|^Exit Code: (-?\d+)$",
     re.M,
 )
 _STATUS_CHARS = 400  # of the start and the end of an output, where a client states the status
-_ERROR_WORD = re.compile(
-    r"error|fail|not found|no such|cannot|can't|denied|unknown|invalid|unexpected|fatal|panic", re.I
-)
+_ERROR_WORD = lazy_re(r"error|fail|not found|no such|cannot|can't|denied|unknown|invalid|unexpected|fatal|panic", re.I)
 _OUTPUT_KEYS = ("error", "stderr", "output", "stdout", "llmContent", "text", "content")
 
 
