@@ -9,22 +9,21 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from perdure.regex import lazy_re
-
 MAX_COMMAND_CHARS = 4000
 MAX_ERROR_CHARS = 8000  # from the end of an output; errors stand there
 _MAX_FILES = 8
 _MAX_PATH_CHARS = 1000
 _COMMAND_KEYS = ("command", "cmd", "script")
 _PATH_KEYS = ("file_path", "path", "filePath", "notebook_path", "absolute_path")
-_PATCH_FILE = lazy_re(r"^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$", re.M)
+# Patterns are texts here, compiled at their first use: every hook loads this, and few events are of tools.
+_PATCH_FILE = r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$"
 _SHELLS = ("bash", "sh", "zsh")
-_STATUS = lazy_re(
-    r"\A(?:Chunk ID: .*\n)?(?:Wall time: .*\n)?(?:Process exited with code|Exit code:) (-?\d+)|^Exit Code: (-?\d+)$",
-    re.M,
+_STATUS = (
+    r"(?m)\A(?:Chunk ID: .*\n)?(?:Wall time: .*\n)?(?:Process exited with code|Exit code:) (-?\d+)"
+    r"|^Exit Code: (-?\d+)$"
 )
 _STATUS_CHARS = 400  # of the start and the end of an output, where a client states the status
-_ERROR_WORD = lazy_re(r"error|fail|not found|no such|cannot|can't|denied|unknown|invalid|unexpected|fatal|panic", re.I)
+_ERROR_WORD = r"(?i)error|fail|not found|no such|cannot|can't|denied|unknown|invalid|unexpected|fatal|panic"
 _OUTPUT_KEYS = ("error", "stderr", "output", "stdout", "llmContent", "text", "content")
 
 
@@ -65,7 +64,7 @@ def _read_command(fields: dict[str, Any]) -> str:
 
 
 def _list_patched(text: str) -> list[str]:
-    return _PATCH_FILE.findall(text) if "*** Begin Patch" in text else []
+    return re.findall(_PATCH_FILE, text) if "*** Begin Patch" in text else []
 
 
 def _read_error(payload: dict[str, Any]) -> str:
@@ -78,7 +77,9 @@ def _read_error(payload: dict[str, Any]) -> str:
     error, response = payload.get("error"), payload.get("tool_response")
     text = error if isinstance(error, str) and error else _join_output(response)
     is_without_status = isinstance(response, str) and payload.get("hook_event_name") == "PostToolUse"  # Codex
-    has_failed = bool(error) or _has_failed(response, text) or (is_without_status and bool(_ERROR_WORD.search(text)))
+    has_failed = (
+        bool(error) or _has_failed(response, text) or (is_without_status and bool(re.search(_ERROR_WORD, text)))
+    )
     return text[-MAX_ERROR_CHARS:] if has_failed else ""
 
 
@@ -90,7 +91,7 @@ def _has_failed(response: Any, text: str) -> bool:
         codes = [response.get(key) for key in ("exit_code", "exitCode", "code")]
         if any(isinstance(code, int) and code != 0 for code in codes):
             return True
-    status = _STATUS.search(text[:_STATUS_CHARS]) or _STATUS.search(text[-_STATUS_CHARS:])
+    status = re.search(_STATUS, text[:_STATUS_CHARS]) or re.search(_STATUS, text[-_STATUS_CHARS:])
     return status is not None and (status[1] or status[2]) != "0"
 
 
