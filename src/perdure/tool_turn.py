@@ -28,6 +28,7 @@ from perdure.types import Live, Origin
 if TYPE_CHECKING:
     from perdure.home import Home
 
+_PACE_CALLS = 9  # silent calls of a session between a fact and the next one that an agent decided
 _SOURCE_CHARS = 8  # of the id of a turn, as `perdure show` takes it
 
 
@@ -66,7 +67,9 @@ def _answer(
         source = IndexedFacts(home.index(), home.principal, project, session=Live(event.session, emptied_at))
     except IndexFault:
         return None, EMPTY_REPLY
-    fact = choose_fact(call, source, told)
+    n_silent = told_facts.count_silent(event.client, event.session)
+    fact = choose_fact(call, source, told, with_agents=n_silent is None or n_silent >= _PACE_CALLS)
+    told_facts.count_call(event.client, event.session, is_told=fact is not None)
     if fact is None or home.floor.find_injections(fact.texts[0]):
         return None, EMPTY_REPLY
     nonce = fence.make_nonce()
@@ -124,9 +127,10 @@ def list_told(home: Home, session: str = "", *, limit: int) -> list[ToldFact]:
     for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
         if event.data.get("kind") != injections.ACTION or not str(event.data["session"]).startswith(session):
             continue
-        kind, *turn_ids = event.data["fact"].split(" ")
-        records = list_of_turns(home.index(), home.principal, turn_ids)
-        stated = tuple((record.kind, record.text) for record in records if record.kind not in ("called", "returned"))
+        kind, *names = event.data["fact"].split(" ")
+        turn_ids = [name.partition("/")[0] for name in names]
+        records = list_of_turns(home.index(), home.principal, dict.fromkeys(turn_ids))
+        stated = tuple((record.kind, record.text) for record in records if f"{record.turn_id}/{record.n}" in names)
         told.append(
             ToldFact(event.happened_at, event.data["runtime"], event.data["session"], kind, tuple(turn_ids), stated)
         )

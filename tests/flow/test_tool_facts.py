@@ -103,6 +103,20 @@ def test_a_file_gets_the_decision_about_it_before_it_is_changed(kept: Home, ask)
     assert ask(kept, files=("/w/src/other.sql",)) == ask(kept, files=("/elsewhere/src/tables.sql",)) == ""
 
 
+def test_decisions_of_agents_come_at_most_once_in_ten_calls(home: Home, ask, claude) -> None:
+    """In an old home there is one about every file; those of people, and mends, are never held up."""
+    words = [f"`src/a{n}.py`: changed the limit to {n} because of the tides." for n in range(4)]
+    lines = [claude("user", "Go on.", "u1", 0), claude("assistant", "\n".join(words), "a1", 1)]
+    lines += [claude("user", DECISION, "u2", 2)]
+    home.capture(b"".join(lines), runtime="claude-code", session="s", cwd="/w")
+    home.upkeep.catch_up()
+    assert "src/a0.py" in ask(home, files=("/w/src/a0.py",))
+    assert ask(home, files=("/w/src/a1.py",)) == "" and DECISION in ask(home, files=("/w/src/tables.sql",))
+    for n in range(9):
+        assert ask(home, files=(f"/w/src/other{n}.py",)) == ""
+    assert "src/a1.py" in ask(home, files=("/w/src/a1.py",)) and ask(home, files=("/w/src/a2.py",)) == ""
+
+
 def test_a_session_is_not_told_what_it_did_itself_until_its_context_was_emptied(kept: Home, ask) -> None:
     assert ask(kept, FAILED, session="s") == ""
     reset = {"runtime": "claude-code", "session": "s", "agent": "", "cause": "compact"}

@@ -130,7 +130,19 @@ class ToldFacts:
         self._positions: dict[str, FilePosition] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
         self._emptied_at: dict[tuple[str, str], datetime] = {}
+        self._n_silent: dict[tuple[str, str], int] = {}  # calls since a session was told something; of this process
         self._lock = threading.Lock()
+
+    def count_call(self, runtime: str, session: str, *, is_told: bool) -> None:
+        """Count a call of a session that was asked about: one more silent one, or the first after a fact."""
+        with self._lock:
+            self._n_silent[runtime, session] = 0 if is_told else self._n_silent.get((runtime, session), 0) + 1
+
+    def count_silent(self, runtime: str, session: str) -> int | None:
+        """Return how many calls of a session were silent since it was told something; None if it was told nothing."""
+        with self._lock:
+            self._follow()
+            return self._n_silent.get((runtime, session), 0) if (runtime, session) in self._names else None
 
     def read(self, runtime: str, session: str) -> tuple[frozenset[str], datetime | None]:
         """Return (names of the facts that a session was told, when its context was last emptied)."""

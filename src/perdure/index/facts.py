@@ -6,7 +6,7 @@ principal may read, and none of the session that asks: its model has read them, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -47,6 +47,11 @@ class FactRecord:
     n: int
     stated_at: datetime | None
     key: str = ""  # under which it was found
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """Its turn, and its number in it."""
+        return self.turn_id, self.n
 
 
 class IndexedFacts:
@@ -92,7 +97,7 @@ class IndexedFacts:
         return None
 
 
-def list_of_turns(index: IndexConnection, principal: Principal, turn_ids: Sequence[str]) -> list[FactRecord]:
+def list_of_turns(index: IndexConnection, principal: Principal, turn_ids: Iterable[str]) -> list[FactRecord]:
     """Return the facts that these turns state, turn by turn; none of a turn that was forgotten or may not be read."""
     run_test = visibility.get_read_scope(index, principal).build_run_test()
     query = f"SELECT {_COLUMNS.format(table='fact')} WHERE turn_id = ? AND {run_test} ORDER BY fact.n"

@@ -80,24 +80,35 @@ class ActionFact:
     """One fact to tell."""
 
     texts: tuple[str, ...]  # the same fact in fewer and fewer words
-    turn_ids: tuple[str, ...]  # that it was read from, the first one first
+    sources: tuple[tuple[str, int], ...]  # (turn id, number of the fact in that turn) behind it, the first one first
     kind: str  # form, after, edit, path or decided
+    by_agent: bool = False  # an agent decided it: such facts are many in an old home, and least worth
 
     @property
     def name(self) -> str:
         """The identity of the fact: a session is told it once."""
-        return f"{self.kind} {' '.join(self.turn_ids)}"
+        return " ".join((self.kind, *(f"{turn_id}/{n}" for turn_id, n in self.sources)))
+
+    @property
+    def turn_ids(self) -> tuple[str, ...]:
+        """The turns behind it."""
+        return tuple(turn_id for turn_id, _ in self.sources)
 
 
-def choose_fact(call: ActionCall, source: FactSource, told: frozenset[str] = frozenset()) -> ActionFact | None:
-    """Return what to tell at a call, or None. told: names of facts that the session was told already."""
+def choose_fact(
+    call: ActionCall, source: FactSource, told: frozenset[str] = frozenset(), *, with_agents: bool = True
+) -> ActionFact | None:
+    """Return what to tell at a call, or None.
+
+    told: names of facts that the session was told already. with_agents: also what an agent decided.
+    """
     if call.kind == "run":
         facts = _list_failure_facts(call, source) if call.error is not None else _list_form_facts(call, source)
     elif call.kind in _FILE_KINDS and call.error is None:
         facts = [*_list_path_facts(call, source), *_list_decisions(call, source)]
     else:
         facts = []
-    return next((fact for fact in facts if fact.name not in told), None)
+    return next((fact for fact in facts if fact.name not in told and (with_agents or not fact.by_agent)), None)
 
 
 # commands -----------------------------------------------------------------------------------------------------
@@ -279,9 +290,9 @@ _MAX_ERROR_CHARS = 60
 
 
 def _describe_mend(failure: FactRecord, mend: Mend) -> ActionFact:
-    turn_ids, day = (failure.turn_id, mend.record.turn_id), _format_day(failure.stated_at)
+    sources, day = (failure.source, mend.record.source), _format_day(failure.stated_at)
     if mend.kind == "path":
-        return ActionFact((f"`{failure.text}` was missing{day}; `{mend.texts[0]}` was there",), turn_ids, "path")
+        return ActionFact((f"`{failure.text}` was missing{day}; `{mend.texts[0]}` was there",), sources, "path")
     errors = dict.fromkeys((failure.detail, failure.detail[:_MAX_ERROR_CHARS], ""))
     start = f"`{failure.text}` failed here{day}"
     ends = {
@@ -297,7 +308,7 @@ def _describe_mend(failure: FactRecord, mend: Mend) -> ActionFact:
         name = " ".join((failed.program, *failed.verbs))
         error = failure.detail[:_MAX_ERROR_CHARS]
         texts.append(f"`{name}` failed here{day}{f' ({error})' if error else ''}; it worked without `{removed}`")
-    return ActionFact(tuple(texts), turn_ids, mend.kind)
+    return ActionFact(tuple(texts), sources, mend.kind)
 
 
 def _list_removed(failed: CommandForm, worked: CommandForm) -> str:
@@ -311,7 +322,7 @@ def _list_removed(failed: CommandForm, worked: CommandForm) -> str:
 def _describe_decision(record: FactRecord) -> ActionFact:
     who = "The user" if record.author == "person" else "An agent"
     text = f'{who} said{_format_day(record.stated_at)}: "{record.text}"'
-    return ActionFact((text,), (record.turn_id,), "decided")
+    return ActionFact((text,), (record.source,), "decided", by_agent=record.author != "person")
 
 
 def _format_day(instant: datetime | None) -> str:

@@ -178,7 +178,7 @@ def test_a_file_gets_the_newest_decision_about_it() -> None:
     told = choose_fact(ActionCall("edit", "", ("src/a.sql",)), Facts(old, new))
     assert told and told.texts == ('The user said on 2026-03-02: "Never edit a.sql at all."',)
     assert choose_fact(ActionCall("edit", "", ("src/b.sql",)), Facts(old, new)) is None
-    assert choose_fact(ActionCall("edit", "", ("src/a.sql",)), Facts(old), frozenset([f"decided t{0:016}"])) is None
+    assert choose_fact(ActionCall("edit", "", ("src/a.sql",)), Facts(old), frozenset([f"decided t{0:016}/0"])) is None
 
 
 def test_a_missing_file_gets_the_path_where_it_was() -> None:
@@ -196,10 +196,10 @@ def test_a_missing_file_gets_the_path_where_it_was() -> None:
 def test_a_block_has_at_most_400_bytes_or_is_none() -> None:
     nonce = fence.make_nonce()
     long, short = "`" + "x" * 300 + "` failed", "`pytest` failed"
-    block = render_fact(ActionFact((long, short), ("t123456789",), "form"), nonce)
+    block = render_fact(ActionFact((long, short), (("t123456789", 0),), "form"), nonce)
     assert short in block and "[t1234567]" in block and len(block.encode()) <= MAX_BLOCK_BYTES
-    assert render_fact(ActionFact((long,), ("t1",), "form"), nonce) == ""
-    assert render_fact(ActionFact(("é" * 150,), ("t1",), "form"), nonce) == ""
+    assert render_fact(ActionFact((long,), (("t1", 0),), "form"), nonce) == ""
+    assert render_fact(ActionFact(("é" * 150,), (("t1", 0),), "form"), nonce) == ""
 
 
 def test_a_command_is_told_whole_or_by_its_program_alone() -> None:
