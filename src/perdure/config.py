@@ -202,6 +202,7 @@ class LiveConfig:
     machine_turns: bool = False  # recall for messages that a program sends in a person's place, too
     notice: bool = True  # tell the person in one line how much was recalled, where the client shows such lines
     shadow: bool = False  # record the recall that a message would get, and give the session nothing
+    tool_facts: bool = True  # tell one fact at a tool call that is about to repeat a mistake, or changes a decided file
     remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
     ask_host: str = "off"  # ask the client's own model what to keep: off, at a "start", after a "compact"ion, or "all"
     limits: Mapping[str, LimitsConfig] = field(default_factory=dict, metadata={"each": LimitsConfig})  # by model

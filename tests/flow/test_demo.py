@@ -34,7 +34,7 @@ def test_the_list_has_a_line_for_each_scene(tmp_path: Path) -> None:
 def test_a_scene_runs_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     done = run(name, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["tmp"] and not list((tmp_path / "tmp").glob("perdure*"))
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp"] and not list((tmp_path / "tmp").glob("perdure-demo*"))
     assert str(tmp_path) not in done.stdout
     for step in read_scene(Path(demo.__file__).parent / f"scenes/{name}.toml").steps:
         assert all(words in done.stdout for words in step.shows)

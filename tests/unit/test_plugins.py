@@ -18,8 +18,12 @@ def read(path: Path) -> dict:
 
 
 def test_the_plugin_answers_the_events_that_both_clients_know() -> None:
+    known_to_one = {
+        "PostToolUse",
+        "PostToolUseFailure",
+    }  # Codex reports failures with the one, Claude Code with the other
     assert set(read(PLUGIN / "hooks" / "hooks.json")["hooks"]) == set(entries.EVENTS["codex"])
-    assert entries.EVENTS["codex"] == entries.EVENTS["claude-code"]
+    assert {*entries.EVENTS["codex"], *known_to_one} == {*entries.EVENTS["claude-code"], *known_to_one}
 
 
 def test_skill_has_the_form_that_clients_find() -> None:

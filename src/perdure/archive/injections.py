@@ -6,6 +6,7 @@ journal for the session's name and decode only the lines that contain it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from perdure.archive.journal import (
 from perdure.types import Run
 
 EVENT_TYPE = "injected"
+ACTION = "action"  # kind of an injection: a fact that was told at a tool call
 FLOOR = "floor"  # kind of an injection: the floor that every session gets, not recalled for a message
 SHADOW = "shadow"  # event type: a block of recall that was recorded and not given, because `live.shadow` is set
 USED = "used"  # event type: the cues of an injection that the answer used
@@ -64,6 +66,8 @@ def read_injected_context(
             since_at = event.happened_at
         elif is_floor(event):
             has_floor = True
+        elif event.data.get("kind") == ACTION:
+            continue
         else:
             turns.update(event.data["turns"])
             n_injected += 1
@@ -113,6 +117,53 @@ class ToolInjections:
                 event for event in new_events if _is_about_session(event.data, TOOL_RUNTIME, "")
             )
         return self._digests
+
+
+class ToldFacts:
+    """The facts of action that sessions were told, and when their contexts were emptied.
+
+    Read once, and then as the journal grows: a tool call must not wait for a long journal.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._root = journal.root
+        self._positions: dict[str, FilePosition] = {}
+        self._names: dict[tuple[str, str], set[str]] = {}
+        self._emptied_at: dict[tuple[str, str], datetime] = {}
+        self._n_silent: dict[tuple[str, str], int] = {}  # calls since a session was told something; of this process
+        self._lock = threading.Lock()
+
+    def count_call(self, runtime: str, session: str, *, is_told: bool) -> None:
+        """Count a call of a session that was asked about: one more silent one, or the first after a fact."""
+        with self._lock:
+            self._n_silent[runtime, session] = 0 if is_told else self._n_silent.get((runtime, session), 0) + 1
+
+    def count_silent(self, runtime: str, session: str) -> int | None:
+        """Return how many calls of a session were silent since it was told something; None if it was told nothing."""
+        with self._lock:
+            self._follow()
+            return self._n_silent.get((runtime, session), 0) if (runtime, session) in self._names else None
+
+    def read(self, runtime: str, session: str) -> tuple[frozenset[str], datetime | None]:
+        """Return (names of the facts that a session was told, when its context was last emptied)."""
+        with self._lock:
+            self._follow()
+            key = (runtime, session)
+            return frozenset(self._names.get(key, ())), self._emptied_at.get(key)
+
+    def _follow(self) -> None:
+        positions = measure_files(self._root)
+        if positions == self._positions:
+            return
+        if was_rewritten(self._positions, positions):
+            self._positions = {}
+        new_events, self._positions = read_new_events(self._root, self._positions, positions, (EVENT_TYPE, RESET))
+        for event in new_events:
+            key = (event.data.get("runtime", ""), event.data.get("session", ""))
+            if event.type == RESET:
+                self._emptied_at[key] = max(event.happened_at, self._emptied_at.get(key, event.happened_at))
+            elif event.data.get("kind") == ACTION:
+                self._names.setdefault(key, set()).add(event.data["fact"])
 
 
 def count_messages(journal: Journal, runtime: str, session: str) -> int:

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from perdure.capture import tool_calls
 from perdure.disk import lock_file
 from perdure.errors import Busy
 
@@ -30,8 +31,18 @@ _MAX_SOCKET_PATH_BYTES = 100  # bytes of a Unix socket's path that every system 
 MAX_LINE_BYTES = 32_000_000  # of a request or an answer
 
 EventKind = Literal[
-    "prompt", "start", "turn-end", "session-end", "subagent-start", "subagent-end", "before-compact", "after-compact"
+    "prompt",
+    "start",
+    "turn-end",
+    "session-end",
+    "subagent-start",
+    "subagent-end",
+    "before-compact",
+    "after-compact",
+    "before-tool",
+    "after-tool",
 ]
+TOOL_KINDS = ("before-tool", "after-tool")
 
 
 class HookEvent(NamedTuple):
@@ -46,6 +57,10 @@ class HookEvent(NamedTuple):
     is_human: bool = True  # a person typed it; False for notifications, sub-agents and other machine turns
     agent: str = ""  # native id of the sub-agent, "" for the session itself
     cause: str = ""  # of a start: startup, resume, fork, clear, compact; of a compaction: manual, auto
+    tool: str = ""  # the tool's name, for the kinds "before-tool" and "after-tool"; the next fields are of its call
+    command: str = ""  # that a shell runs
+    files: tuple[str, ...] = ()  # that it reads or writes, as the client named them
+    error: str = ""  # the end of the output, if it failed
 
 
 def to_socket_path(home: Path) -> Path:
@@ -162,6 +177,7 @@ _EXTENSION_CLIENTS = (
     "opencode",
 )  # run an extension of ours, which also asks after a compaction
 DELAYED_CLIENTS = ("gemini-cli",)  # resuming loses a text given at a start: the next message gets it
+BEFORE_TOOL_CLIENTS = ("claude-code", "codex")  # their model reads what is said before a tool runs, with its result
 DATABASE_CLIENTS = ("opencode",)  # keep their sessions in a database, which is read at an event
 MAX_TEXT_CHARS = 9_500  # Claude Code and Codex move longer texts (10,000) to a file, and show the start
 _EVENT_KINDS: dict[str, EventKind] = {
@@ -170,6 +186,12 @@ _EVENT_KINDS: dict[str, EventKind] = {
     "Stop": "turn-end",
     "SessionEnd": "session-end",
     "SubagentStop": "subagent-end",
+    "PreToolUse": "before-tool",
+    "PostToolUse": "after-tool",
+    "PostToolUseFailure": "after-tool",
+    "AfterTool": "after-tool",
+    "tool_result": "after-tool",
+    "tool.execute.after": "after-tool",
     "PreCompact": "before-compact",
     "PostCompact": "after-compact",
     "BeforeAgent": "prompt",
@@ -198,9 +220,11 @@ def identify_client(name: str, payload: dict[str, Any]) -> str:
 def read_event(client: str, payload: dict[str, Any], *, name: str = "") -> HookEvent:
     """Return the event in a client's JSON from standard input; `name` is used where the JSON names no event."""
     prompt, agent = _get_text(payload, "prompt"), _get_text(payload, "agent_id")
+    kind = _EVENT_KINDS.get(_get_text(payload, "hook_event_name") or name, "turn-end")
+    call = tool_calls.read_call(payload) if kind in TOOL_KINDS else tool_calls.NO_CALL
     return HookEvent(
         client=client,
-        kind=_EVENT_KINDS.get(_get_text(payload, "hook_event_name") or name, "turn-end"),
+        kind=kind,
         session=_get_text(payload, "session_id"),
         cwd=_get_text(payload, "cwd"),
         transcript=_get_text(payload, "transcript_path"),
@@ -208,6 +232,7 @@ def read_event(client: str, payload: dict[str, Any], *, name: str = "") -> HookE
         is_human=not agent and payload.get("source") not in ("system", "extension") and is_human(prompt),
         agent=agent,
         cause=_get_text(payload, "source") or _get_text(payload, "trigger") or _get_text(payload, "reason"),
+        **call._asdict(),
     )
 
 
@@ -226,6 +251,15 @@ def can_recall(event: HookEvent, recall_for: tuple[str, ...]) -> bool:
         sender = "agent" if event.agent else "person" if event.is_human else "machine"
         return sender in recall_for and not is_command(event.prompt) and bool(event.prompt.strip())
     return event.kind == "start" or (event.kind == "after-compact" and event.client in _EXTENSION_CLIENTS)
+
+
+def can_answer_tool(event: HookEvent) -> bool:
+    """Return True if something may be told at a tool's event: before a call, or where it failed, or with its result for
+    a client that shows nothing before.
+    """
+    return bool(event.error or event.kind == "before-tool" or event.client not in BEFORE_TOOL_CLIENTS) and bool(
+        event.command or event.files
+    )
 
 
 def has_text_limit(client: str) -> bool:

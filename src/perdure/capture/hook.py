@@ -38,6 +38,7 @@ _POLL_S = 0.01  # between two looks for it
 _TAIL_BYTES = 65_536  # end of the transcript, searched for that line and for a resumption
 _MAX_GAINED_BYTES = 1 << 24  # at most so many new bytes are searched for a compaction
 _CAPTURE_RESERVE_S = 0.3  # reserved for capture while a remote home is asked
+_TOOL_LIMIT_MS = 300  # a tool call waits at most so long for the resident home
 _LATENCY_MS = 100  # reserved for the network when a remote home is asked
 _MAX_PROMPT_SEND_S = 0.4  # for sending earlier captures while a person waits
 _EXIT_RESERVE_S = 0.03
@@ -97,6 +98,10 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
     _set_alarm(call)
     for stage in ("session", "settings", "time"):
         failures.end_incident(home, stage)
+    if call.event.kind in events.TOOL_KINDS:
+        if capture_rules.tool_facts and not capture_rules.remote.url and not quiet.is_quiet(home, call.event):
+            _run_stage(call, "tool", lambda: _ask_about_tool(call, home))
+        return
     if call.event.client in events.DELAYED_CLIENTS:
         _run_stage(call, "recall", lambda: _recall_after_compaction(call, home))
     call.notices = quiet.follow_command(home, call.event)
@@ -169,6 +174,20 @@ def _recall_for_event(call: _HookCall, home: Path) -> None:
     text, notice = _ask_home(call, home, event)
     call.notices = f"{call.notices} {notice}".strip()
     call.text = _join_pending_text(home, event, text) if event.client in events.DELAYED_CLIENTS else text
+
+
+def _ask_about_tool(call: _HookCall, home: Path) -> None:
+    """Set the text of the call from the resident home. Without one, or a late one, the tool goes on with nothing."""
+    event = call.event
+    assert event is not None
+    if not events.can_answer_tool(event):
+        raise _StageSkip
+    request = {"op": "event", "event": event._asdict(), "limit_ms": _TOOL_LIMIT_MS}
+    try:
+        answer = events.ask_resident(home, request, timeout_s=_TOOL_LIMIT_MS / 1000)
+    except (OSError, ValueError) as error:
+        raise _StageSkip from error
+    call.text, _ = _unpack_answer(call, answer)
 
 
 def _join_pending_text(home: Path, event: HookEvent, text: str) -> str:
@@ -451,6 +470,7 @@ _FAILURE_MESSAGES = {
     "session": "the client named a session by an id that is refused, so that nothing is captured or recalled",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
     "time": "the time of the hook was over before it read its settings; the next event captures what this one missed",
+    "tool": "nothing is told at tool calls",
     "resident": "`perdure serve` was killed or crashed: no job runs, and recall is slower, until you start it again",
     "recall": "recall failed for this message",
     "capture": "this turn is not captured yet; the next turn tries again",

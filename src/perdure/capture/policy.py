@@ -27,7 +27,7 @@ from perdure.environ import find_user_home, read_variable
 if TYPE_CHECKING:
     from perdure.config import Config
 
-_CACHE_FORMAT = 5
+_CACHE_FORMAT = 6
 _USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # variables that name the operating-system user
 
 
@@ -54,6 +54,7 @@ class CaptureRules(NamedTuple):
     alarm_bytes: int = 256_000_000  # a larger outbox is reported
     alarm_age_s: int = 24 * 3600  # as is a delta that waited longer
     host_memories: bool = True  # also capture what hosts keep in files
+    tool_facts: bool = True  # tell facts of action at tool calls
 
 
 def read_rules(home: Path) -> CaptureRules:
@@ -71,7 +72,7 @@ def read_rules(home: Path) -> CaptureRules:
     rules = _load_rules(home)
     cached = {"marks": marks, "user": rules.user, "machine": rules.machine, "limit_ms": rules.limit_ms}
     cached |= {"exclude": list(rules.exclude), "asked_for": list(rules.recall_for), "remote": list(rules.remote)}
-    cached |= {"host_memories": rules.host_memories}
+    cached |= {"host_memories": rules.host_memories, "tool_facts": rules.tool_facts}
     cached |= {"agent": rules.agent, "alarm_bytes": rules.alarm_bytes, "alarm_age_s": rules.alarm_age_s}
     make_folder(cache_path.parent)
     replace_file(cache_path, json.dumps(cached).encode(), sync=False)
@@ -97,6 +98,7 @@ def make_rules(home: Path, config: Config, *, user: str, user_home: Path) -> Cap
         capture.outbox_alarm_bytes,
         capture.outbox_alarm_age_s,
         capture.host_memories,
+        live.tool_facts and not live.shadow,
     )
 
 
@@ -113,6 +115,7 @@ def _decode_rules(home: Path, cached: dict[str, Any]) -> CaptureRules:
         recall_for,
         *other_fields,
         cached["host_memories"],
+        cached["tool_facts"],
     )
 
 

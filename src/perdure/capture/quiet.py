@@ -11,7 +11,7 @@ import hashlib
 import time
 from pathlib import Path
 
-from perdure.capture.events import HookEvent
+from perdure.capture.events import TOOL_KINDS, HookEvent
 from perdure.disk import make_folder
 
 _QUIET, _SPEAK = "perdure:quiet", "perdure:speak"  # without the slash, too: a client may refuse unknown commands
@@ -40,7 +40,7 @@ def follow_command(home: Path, event: HookEvent) -> str:
 
 def is_quiet(home: Path, event: HookEvent) -> bool:
     """Return True if the session of an event shall get no recall."""
-    return event.kind == "prompt" and _to_path(home, event).exists()
+    return event.kind in ("prompt", *TOOL_KINDS) and _to_path(home, event).exists()
 
 
 def _delete_old_files(folder: Path) -> None:

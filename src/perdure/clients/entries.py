@@ -37,10 +37,20 @@ _TIMEOUT_S = 5  # after which a client ends a hook itself; ours end long before
 _LAST_TIMEOUT_S = 3  # the most that Codex gives the end of a session; Claude Code would give 1.5 without it
 _EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd")
 EVENTS = {  # an older version refuses a whole file with an event that it does not know
-    "claude-code": _EVENTS,
-    "codex": _EVENTS,
-    "gemini-cli": ("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd"),  # not PreCompress: at each model call
+    "claude-code": (*_EVENTS, "PreToolUse", "PostToolUseFailure"),
+    "codex": (*_EVENTS, "PreToolUse", "PostToolUse"),
+    "gemini-cli": (  # not PreCompress: at each model call
+        *("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd"),
+        "AfterTool",  # what is said at BeforeTool does not reach the model
+    ),
 }
+_TOOLS = {  # client -> its tools that run commands, and read or change files; the hooks of other tools cost nothing
+    "claude-code": "Bash|Edit|MultiEdit|Write|Read|NotebookEdit",
+    "codex": "Bash|apply_patch",
+    "gemini-cli": "run_shell_command|replace|write_file|read_file",
+}
+
+_TOOL_EVENT_ENDINGS = ("ToolUse", "ToolUseFailure", "AfterTool")
 
 JsonObject = dict[str, Any]
 
@@ -100,7 +110,8 @@ def add_hooks(settings: JsonObject, client: str, home: str) -> JsonObject:
     result = remove_hooks(settings)
     groups = dict(_get_groups(result))
     for event in EVENTS[client]:
-        groups[event] = [*groups.get(event, []), {"hooks": [_make_hook(home, client, event)]}]
+        matcher = {"matcher": _TOOLS[client]} if event.endswith(_TOOL_EVENT_ENDINGS) else {}
+        groups[event] = [*groups.get(event, []), {**matcher, "hooks": [_make_hook(home, client, event)]}]
     return {**result, "hooks": groups}
 
 

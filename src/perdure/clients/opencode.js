@@ -9,6 +9,8 @@ import * as path from "node:path";
 
 const COMMAND = null;
 
+const TOOL_MS = 800; // the most that the result of a tool waits for the hook, a process
+const TOOLS = ["bash", "edit", "write", "read", "patch", "apply_patch"]; // run commands, and read or change files
 const LAST_MS = 2000; // the most that the end of OpenCode does
 const NOTHING = { text: "", notice: "" };
 
@@ -107,6 +109,20 @@ export const Perdure = async ({ client, directory }) => {
         const id = "prt_zzz" + Date.now().toString(36) + Math.random().toString(36).slice(2, 10);
         if (text) output.parts.push({ id, messageID: output.message.id, sessionID, type: "text", text, synthetic: true });
       } catch {} // nobody's trouble: the message goes on without it
+    },
+
+    // A fact of earlier work, behind the result of a tool: what made a failed command work, what was decided about a file.
+    "tool.execute.after": async (input, output) => {
+      try {
+        if (!TOOLS.includes(input.tool) || typeof output?.output !== "string") return;
+        if (input.tool === "bash" && !output.metadata?.exit) return; // it worked: there is nothing to say
+        const response = { exit_code: output.metadata?.exit, output: output.output };
+        const call = { tool_name: input.tool, tool_input: input.args, tool_response: response };
+        const agent = (await parentOf(input.sessionID)) ? input.sessionID : "";
+        const said = { session_id: input.sessionID, cwd: directory, agent_id: agent, ...call };
+        const answer = await hook("tool.execute.after", said, TOOL_MS);
+        if (answer.text) output.output += "\n\n" + answer.text;
+      } catch {} // nobody's trouble: the result goes on without it
     },
 
     event: async ({ event }) => {

@@ -11,6 +11,9 @@ import * as path from "node:path";
 
 const COMMAND: string[] | null = null;
 
+const TOOL_MS = 300; // the most that the result of a tool waits
+const TOOLS = ["bash", "edit", "write", "read"]; // run commands, and read or change files
+const MAX_ERROR_CHARS = 8000; // of the output of a tool that failed, from its end
 const LAST_MS = 2000; // the most that the end of a session does
 const MAX_TEXT_CHARS = 1_000_000; // a floor within its budgets is a quarter of that; pi itself has no limit
 const MAX_ADDRESS = 100; // bytes of a socket's path that every system takes
@@ -42,7 +45,7 @@ function address(): string {
 }
 
 /** The resident home's answer; null where there is none. A slow one is an answer without text. */
-function ask(event: object): Promise<Said | null> {
+function ask(event: object, limit = LIMIT_MS): Promise<Said | null> {
   return new Promise((resolve) => {
     let answer = "";
     try {
@@ -52,11 +55,11 @@ function ask(event: object): Promise<Said | null> {
       return resolve(null);
     }
     const line = net.createConnection(address());
-    const timer = setTimeout(() => (line.destroy(), resolve(NOTHING)), LIMIT_MS);
+    const timer = setTimeout(() => (line.destroy(), resolve(NOTHING)), limit);
     const end = (said: Said | null) => (clearTimeout(timer), line.destroy(), resolve(said));
     line.on("error", () => end(null));
     line.on("close", () => end(null));
-    line.on("connect", () => line.write(JSON.stringify({ op: "event", event, limit_ms: LIMIT_MS }) + "\n"));
+    line.on("connect", () => line.write(JSON.stringify({ op: "event", event, limit_ms: limit }) + "\n"));
     line.setEncoding("utf8");
     line.on("data", (part) => {
       answer += part;
@@ -191,6 +194,22 @@ export default function (pi: any) {
     pending = "";
     if (!text || text.length > MAX_TEXT_CHARS) return undefined;
     return { message: { customType: "perdure", content: text, display: false } };
+  });
+
+  // A fact of earlier work, behind the result of a tool: what made a failed command work, what was decided about a file.
+  on("tool_result", async (given, ctx) => {
+    if (!TOOLS.includes(given.toolName) || (given.toolName === "bash" && !given.isError)) return undefined;
+    if (!fs.existsSync(address())) return undefined; // no resident home: nothing is told
+    const output = (given.content ?? []).map((part: any) => (part.type === "text" ? part.text : "")).join("\n");
+    const said = say("tool_result", ctx);
+    const call = {
+      tool: given.toolName, command: given.toolName === "bash" ? String(given.input?.command ?? "") : "",
+      files: given.toolName === "bash" ? [] : [String(given.input?.path ?? "")].filter(Boolean),
+      error: given.isError ? output.slice(-MAX_ERROR_CHARS) : "",
+    };
+    const answer = await ask({ ...event("after-tool", said, false), ...call }, TOOL_MS);
+    if (!answer?.text || answer.text.length > MAX_TEXT_CHARS) return undefined;
+    return { content: [...(given.content ?? []), { type: "text", text: answer.text }] };
   });
 
   on("turn_end", async (_given, ctx) => {

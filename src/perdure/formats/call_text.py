@@ -95,7 +95,7 @@ def writes_memory(tool: str, tool_input: str) -> bool:
     """
     if _OWN_TOOL.fullmatch(tool):
         return True
-    kind = next((kind for kind, names in _TOOLS if names.fullmatch(tool.lower())), "")
+    kind = get_tool_kind(tool)
     if tool != "memory" and not ("perdure" in tool_input and kind in ("run", "write", "edit", "patch")):
         return False
     fields = _read_input(tool_input)
@@ -107,6 +107,16 @@ def writes_memory(tool: str, tool_input: str) -> bool:
         is_file_change = ">" in command or "*** Begin Patch" in command
         return bool(_OWN_COMMAND.search(command)) or (is_file_change and bool(_OWN_FILE.search(command)))
     return bool(_OWN_FILE.search(tool_input if kind == "patch" else "\n".join(_list_paths(fields, ""))))
+
+
+def get_tool_kind(tool: str) -> str:
+    """Return what a tool does, by its name: run, patch, edit, write, read, …; "" for one that is not known."""
+    return next((kind for kind, names in _TOOLS if names.fullmatch(tool.lower())), "")
+
+
+def read_call_command(tool_input: str) -> str:
+    """Return the command line of a call's input; "" if it has none."""
+    return _get_command(_read_input(tool_input))
 
 
 def list_words(call: str) -> list[str]:
@@ -157,7 +167,7 @@ def describe_turn(turn: Turn, folder: str | None, *kinds: PartKind) -> str:
 
 def _describe(tool: str, tool_input: str, folder: str | None) -> str:
     fields = _read_input(tool_input)
-    kind = next((kind for kind, names in _TOOLS if names.fullmatch(tool.lower())), "")
+    kind = get_tool_kind(tool)
     command = _get_command(fields)
     kind = _EDITOR_COMMANDS.get(command, kind) if kind == "edit" else kind
     patch = next((value for value in (command, *_get_texts(fields, _PATCH_KEYS)) if "*** Begin Patch" in value), "")

@@ -324,5 +324,7 @@ def _add_part(collector: TurnCollector, draft: TurnDraft, part: Json) -> None:
         state = state if isinstance(state, dict) else {}
         add_call(draft, collector.tool_names, name, call_id, state.get("input"))
         if state.get("status") in ("completed", "error"):
-            failed = state["status"] == "error"
-            add_result(draft, collector.tool_names, call_id, state.get("error" if failed else "output"), failed=failed)
+            was_refused = state["status"] == "error"
+            output, metadata = state.get("error" if was_refused else "output"), state.get("metadata")
+            exit_code = metadata.get("exit") if isinstance(metadata, dict) else 0
+            add_result(draft, collector.tool_names, call_id, output, failed=was_refused or exit_code not in (0, None))

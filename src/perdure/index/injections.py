@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from perdure.archive import memory_events
-from perdure.archive.injections import FLOOR
+from perdure.archive.injections import ACTION, FLOOR
 from perdure.archive.journal import measure_files, read_new_events, was_rewritten
 from perdure.errors import RecallMissing
 from perdure.index import encoding, memory_rows
@@ -114,7 +114,11 @@ def write(index: IndexConnection, user: int, replay_events: Iterable[ReplayEvent
 
 
 def _is_recall(event: ReplayEvent) -> bool:
-    return event.type == memory_events.INJECTED and event.data.get("kind") != FLOOR and bool(event.data.get("nonce"))
+    return (
+        event.type == memory_events.INJECTED
+        and event.data.get("kind") not in (ACTION, FLOOR)
+        and bool(event.data.get("nonce"))
+    )
 
 
 def _insert_injection(index: IndexConnection, user: int, event: ReplayEvent) -> None:

@@ -12,18 +12,20 @@ from itertools import chain
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.formats.action_facts import STATUS_RUNTIMES, FactDraft, find_facts
 from perdure.formats.call_text import writes_memory
 from perdure.formats.prompt_text import find_request, is_client_notice, strip_wrappers
 from perdure.identity import make_thread_run_id, make_turn_id
 from perdure.index.encoding import OWN_WRITE, to_ms
-from perdure.index.write import ChunkRow, RunRow, TurnRow
+from perdure.index.write import ChunkRow, FactRow, RunRow, TurnRow
 from perdure.regex import lazy_re
-from perdure.types import STORE_RUNTIMES, ParsedLines, Part, Run, Turn
+from perdure.types import EXTERNAL_RUNTIMES, STORE_RUNTIMES, ParsedLines, Part, Run, Turn
 
 CHUNK_CHARS = 2000  # decisions/005: the unit of ranking; about 500 tokens
 OVERLAP_CHARS = 200
 MAX_INTENT_CHARS = 500
 MAX_TITLE_CHARS = 200
+MAX_FACT_CHARS = 500  # of the text of a fact of action; a longer command is not told
 _SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
 _CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
 
@@ -37,7 +39,8 @@ def project_run(run: Run, parsed: ParsedLines) -> list[RunRow]:
 
 
 def _build_run_row(run: Run, thread: str, turns: Sequence[Turn], title: str) -> RunRow:
-    rows = tuple(_build_turn_row(run, turn) for turn in turns)
+    facts = _find_facts(run, turns)
+    rows = tuple(_build_turn_row(run, turn, facts.get(place, ())) for place, turn in enumerate(turns))
     times = [row.stated_ms for row in rows if row.stated_ms is not None]
     return RunRow(
         run_id=make_thread_run_id(run.run_id, thread) if thread else run.run_id,
@@ -50,6 +53,14 @@ def _build_run_row(run: Run, thread: str, turns: Sequence[Turn], title: str) -> 
         started_ms=min(times, default=None if thread else to_ms(run.started_at)),
         ended_ms=max(times, default=None if thread else to_ms(run.ended_at)),
     )
+
+
+def _find_facts(run: Run, turns: Sequence[Turn]) -> dict[int, list[FactDraft]]:
+    """Return the facts of action of a thread, by the place of their turn; none of documents."""
+    runtime = run.source.runtime
+    if runtime in EXTERNAL_RUNTIMES:
+        return {}
+    return find_facts(turns, run.project or run.cwd, has_status=runtime in STATUS_RUNTIMES)
 
 
 def build_title(client_title: str) -> str:
@@ -82,7 +93,7 @@ def find_filter_role(runtime: str, turn: Turn) -> str:
     return NOTICE_ROLE if is_client_notice(turn.text("text")) else MACHINE_ROLE
 
 
-def _build_turn_row(run: Run, turn: Turn) -> TurnRow:
+def _build_turn_row(run: Run, turn: Turn, facts: Sequence[FactDraft]) -> TurnRow:
     identifier = make_turn_id(run.source, turn.offset)
     chunks = tuple(_split_into_chunks(identifier, turn.parts))
     first_text = next((chunk.text for chunk in chunks if chunk.kind == "text"), "")
@@ -99,7 +110,18 @@ def _build_turn_row(run: Run, turn: Turn) -> TurnRow:
         is_said=is_said,
         filter_role=find_filter_role(run.source.runtime, turn),
         speaker=_find_speaker(first_text) if is_said else "",
+        facts=tuple(_build_fact_row(n, fact) for n, fact in enumerate(facts)),
     )
+
+
+def _build_fact_row(n: int, fact: FactDraft) -> FactRow:
+    text, detail = mask(fact.text), mask(fact.detail)
+    return FactRow(n, fact.kind, text[:MAX_FACT_CHARS], detail, tuple(map(hash_fact_key, fact.keys)))
+
+
+def hash_fact_key(key: str) -> int:
+    """Return the number under which the index has a key of a fact of action."""
+    return _hash_to_number(f"fact\0{mask(key)}")
 
 
 def compute_copy_key(user: str, runtime: str, native_id: str) -> int:

@@ -37,6 +37,8 @@ _CHUNKS = """SELECT turn_id, n, kind.value, text FROM chunk JOIN chunk_text ON c
     JOIN turn ON turn.id = chunk.turn JOIN name AS kind ON kind.id = chunk.kind ORDER BY turn_id, n"""
 _FACETS = """SELECT turn_id, kind, value FROM turn_facet JOIN facet ON facet.id = turn_facet.facet
     JOIN turn ON turn.id = turn_facet.turn ORDER BY turn_id, kind, value"""
+_ACTION_FACTS = """SELECT turn_id, fact.n, fact.kind, text, detail, key FROM fact
+    JOIN turn ON turn.id = fact.turn JOIN fact_key ON fact_key.fact = fact.id ORDER BY turn_id, fact.n, key"""
 
 _MEMORIES = """SELECT owner.value, body FROM memory JOIN name AS owner ON owner.id = memory.user
   ORDER BY owner.value, memory_id"""
@@ -51,14 +53,26 @@ _TOLD_CUES = """SELECT owner.value, nonce, cue FROM told JOIN injection ON injec
     JOIN name AS owner ON owner.id = told.user ORDER BY owner.value, nonce, cue"""
 _MEASURED = """SELECT owner.value, place, at_ms, body FROM measured JOIN name AS owner ON owner.id = measured.user
   ORDER BY owner.value, place"""
-_QUERIES = _RUNS, _TURNS, _CHUNKS, _FACETS, _MEMORIES, _MINED, _JUDGED, _INJECTIONS, _TOLD_CUES, _MEASURED
+_QUERIES = (
+    _RUNS,
+    _TURNS,
+    _CHUNKS,
+    _FACETS,
+    _ACTION_FACTS,
+    _MEMORIES,
+    _MINED,
+    _JUDGED,
+    _INJECTIONS,
+    _TOLD_CUES,
+    _MEASURED,
+)
 
 
 def compute_digest(index: IndexConnection) -> str:
     """Return the digest of an index: 64 hex digits over its logical content, in whatever order it was written.
 
-    Two homes with equal digests hold the same: runs, turns, texts, facets, branches, memories, and what was
-    mined, injected, used and measured, by their ids, without row numbers, times of capture or paths.
+    Two homes with equal digests hold the same: runs, turns, texts, facets, facts of action, branches, memories,
+    and what was mined, injected, used and measured, by their ids, without row numbers, times of capture or paths.
     """
     sha256 = hashlib.sha256()
     with index.begin_read():

@@ -25,7 +25,7 @@ from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.sqlite import apsw, transaction, use_wal
 
-SCHEMA = 24  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 25  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -76,6 +76,13 @@ CREATE TABLE chunk_text(id INTEGER PRIMARY KEY, text TEXT NOT NULL, scope TEXT N
 CREATE TABLE facet(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE(kind, value));
 CREATE TABLE turn_facet(facet INTEGER NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY(facet, turn)) WITHOUT ROWID;
 CREATE INDEX turn_facets ON turn_facet(turn);
+CREATE TABLE fact(id INTEGER PRIMARY KEY, turn INTEGER NOT NULL, thread INTEGER NOT NULL, place INTEGER NOT NULL,
+  n INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL, detail TEXT NOT NULL);
+CREATE INDEX fact_turn ON fact(turn);
+CREATE INDEX fact_thread ON fact(thread, place, n);
+CREATE TABLE fact_key(key INTEGER NOT NULL, project INTEGER NOT NULL, fact INTEGER NOT NULL,
+  PRIMARY KEY(key, project, fact)) WITHOUT ROWID;
+CREATE INDEX fact_keys ON fact_key(fact);
 CREATE TABLE link(source TEXT NOT NULL, n INTEGER NOT NULL, entry TEXT NOT NULL, parent TEXT,
   PRIMARY KEY(source, n)) WITHOUT ROWID;
 CREATE TABLE memory(

@@ -35,6 +35,17 @@ class ChunkRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FactRow:
+    """A fact of action, stated by one turn."""
+
+    n: int  # position in its turn, from 0
+    kind: str  # as in `formats.action_facts`
+    text: str  # masked
+    detail: str  # masked; of a failed command, the line of its output that says most
+    keys: tuple[int, ...]  # hashes of the names under which it is found
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRow:
     """A turn as the index stores it."""
 
@@ -48,6 +59,7 @@ class TurnRow:
     is_said: bool  # True if a person or an agent wrote text in it: not a notice, and not only a call, result or thought
     filter_role: str  # its role in filters: `find_filter_role`
     speaker: str  # the name before the text, where several people share a role ("Ada: …"); masked
+    facts: tuple[FactRow, ...] = ()  # of action
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +290,21 @@ def _insert_turn(
     role = index.add_name("role", row.filter_role)
     for chunk in row.chunks:
         insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
+    for fact in row.facts:
+        _insert_fact(index, key, row, fact, scope)
     return len(row.chunks)
+
+
+def _insert_fact(index: IndexConnection, turn: int, row: TurnRow, fact: FactRow, scope: ChunkScope) -> None:
+    """Insert a fact of action of a turn, under each of its keys. turn: the number of the turn."""
+    index.db.execute(
+        "INSERT INTO fact(turn, thread, place, n, kind, text, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (turn, row.thread, row.turn.offset, fact.n, fact.kind, fact.text, fact.detail),
+    )
+    number = index.db.last_insert_rowid()
+    index.db.executemany(
+        "INSERT OR IGNORE INTO fact_key VALUES (?, ?, ?)", [(key, scope.project, number) for key in fact.keys]
+    )
 
 
 def insert_chunk(
@@ -326,6 +352,11 @@ def _delete_turn(index: IndexConnection, turn: int) -> None:
     facets = index.db.execute("DELETE FROM turn_facet WHERE turn = ? RETURNING facet", (turn,)).fetchall()
     unused = "DELETE FROM facet WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_facet WHERE facet = ?1)"
     index.db.executemany(unused, facets)
+    for key, project, number in index.select(
+        "SELECT key, project, fact FROM fact_key WHERE fact IN (SELECT id FROM fact WHERE turn = ?)", turn
+    ):
+        index.db.execute("DELETE FROM fact_key WHERE key = ? AND project = ? AND fact = ?", (key, project, number))
+    index.db.execute("DELETE FROM fact WHERE turn = ?", (turn,))
     index.db.execute("DELETE FROM turn WHERE id = ?", (turn,))
 
 

@@ -36,6 +36,7 @@ SWITCH_S = 0.001  # thread switch interval: a recall must not wait until indexin
 _MAX_LIMIT_MS = 60_000
 _RETRY_S = 0.1  # pause after a failed accept
 _DEFAULT_LIMIT_MS = 10_000  # for a request without a limit
+_TOOL_PROVE_S = 3600.0  # between two searches of the thread for tool calls while nobody asks it
 _ANSWER_WINDOW = timedelta(days=1)  # health counts the answers of this period
 
 
@@ -67,6 +68,11 @@ class HomeServer:
         home.connections.vectors()  # one model for all threads
         self.query_worker = QueryWorker(
             partial(self.clone_home, read_only=True), self.health_state, prove_s=self.intervals.prove_s
+        )
+        self.tool_worker = QueryWorker(  # a tool call must not wait behind recalls; its health proves nothing of theirs
+            partial(self.clone_home, read_only=True),
+            health.HealthState(datetime.now(UTC)),
+            prove_s=_TOOL_PROVE_S,
         )
         self.clock = JobClock(self.clone_home, home, tick_s=self.intervals.tick_s)
         self.ingest_worker = IngestWorker(
@@ -118,6 +124,7 @@ class HomeServer:
             self.ingest_worker.wake()
             for _ in range(self.intervals.n_query_workers):
                 self.query_worker.wake()
+            self.tool_worker.wake()
             for thread in threads:
                 thread.join(timeout=5)
             log.append_entry(self.home.path, "stopped")
@@ -126,6 +133,7 @@ class HomeServer:
         query_loops = [(f"asker-{n}", self.query_worker.run) for n in range(self.intervals.n_query_workers)]
         return [
             *query_loops,
+            ("tools", self.tool_worker.run),
             ("warm", self.query_worker.warm_up),
             ("keeper", self.ingest_worker.run),
             ("clock", self.clock.run),
@@ -179,9 +187,12 @@ class HomeServer:
     def _ask_worker(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of a query worker within the limit; after that an empty answer."""
         query_request = QueryRequest(request, turn.ReplyDeadline(_read_limit_ms(request)))
-        self.query_worker.submit(query_request)
-        if request["op"] == "event":
-            self.ingest_worker.wake()
+        if _is_tool_event(request):
+            self.tool_worker.submit(query_request)
+        else:
+            self.query_worker.submit(query_request)
+            if request["op"] == "event":
+                self.ingest_worker.wake()
         try:
             return query_request.answer.result(timeout=query_request.deadline.left_s)
         except Late:
@@ -227,6 +238,12 @@ class HomeServer:
                 log.read_entries(path, entry_type="answered", since_at=now - _ANSWER_WINDOW)
             ),
         }
+
+
+def _is_tool_event(request: dict[str, Any]) -> bool:
+    """Return True if a request is the event of a tool: nothing was captured before it."""
+    fields = request.get("event")
+    return isinstance(fields, dict) and fields.get("kind") in events.TOOL_KINDS
 
 
 def _answer_page(link: Callable[[], str]) -> dict[str, Any]:

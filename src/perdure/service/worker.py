@@ -28,9 +28,10 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure import log, turn
+from perdure import log, tool_turn, turn
+from perdure.archive.injections import ToldFacts
 from perdure.archive.store import Ledger
-from perdure.capture.events import HookEvent
+from perdure.capture.events import TOOL_KINDS, HookEvent
 from perdure.errors import Busy, PerdureError, ServiceFault, UsageError
 from perdure.home import Home
 from perdure.index.catchup import CatchUpResult, ProjectedRun
@@ -65,6 +66,7 @@ class QueryWorker:
         self._health_state = health_state
         self._prove_s = prove_s
         self._is_warm = threading.Event()
+        self._told_facts: ToldFacts | None = None  # shared by all threads
         self._queue: queue.Queue[QueryRequest | None] = queue.Queue()  # None: check the stop event
 
     @property
@@ -123,7 +125,8 @@ class QueryWorker:
     def _answer_request(self, home: Home, query_request: QueryRequest) -> None:
         try:
             home.refresh_live_settings()
-            answer = _answer_query(home, query_request, is_warm=self.is_warm)
+            self._told_facts = self._told_facts or ToldFacts(home.journal())
+            answer = _answer_query(home, query_request, self._told_facts, is_warm=self.is_warm)
             self._health_state.record_proof("read")
         except PerdureError as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
@@ -133,11 +136,13 @@ class QueryWorker:
         query_request.answer.set_result(answer)
 
 
-def _answer_query(home: Home, query_request: QueryRequest, *, is_warm: bool) -> dict[str, Any]:
+def _answer_query(home: Home, query_request: QueryRequest, told_facts: ToldFacts, *, is_warm: bool) -> dict[str, Any]:
     """Answer one request. Raises UsageError for an invalid one."""
     request, deadline, mode = query_request.request, query_request.deadline, None if is_warm else "keyword"
     if request.get("op") == "event":
         event = _parse_event(request.get("event"))
+        if event.kind in TOOL_KINDS:
+            return {"text": tool_turn.answer_tool_event(home, event, told_facts, deadline=deadline).text, "notice": ""}
         reply = turn.answer_event(home, event, limit_ms=int(deadline.left_s * 1000), mode=mode, deadline=deadline)
         return {"text": reply.text, "notice": reply.notice}
     message = request.get("message")

@@ -226,7 +226,7 @@ def test_every_shell_reads_the_command(shell: str, tmp_path: Path) -> None:
 JSON = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 
 ENTRY = st.dictionaries(st.sampled_from(["matcher", "hooks", "x"]), JSON)
-GROUPS = st.dictionaries(st.sampled_from([*entries.EVENTS["codex"], "PreToolUse"]), st.lists(ENTRY, max_size=3))
+GROUPS = st.dictionaries(st.sampled_from([*entries.EVENTS["codex"], "Notification"]), st.lists(ENTRY, max_size=3))
 
 
 @settings(max_examples=60)
@@ -239,5 +239,5 @@ def test_any_settings_survive_install_and_uninstall(given_: dict, groups: dict |
     there = entries.add_hooks(given_, "codex", PROGRAM.home)
     assert set(entries.find_commands(there)) == set(entries.EVENTS["codex"])
     back = entries.remove_hooks(there)
-    filled = {event: entries for event, entries in (groups or {}).items() if entries or event == "PreToolUse"}
+    filled = {event: entries for event, entries in (groups or {}).items() if entries or event == "Notification"}
     assert {**back, "hooks": back.get("hooks", {})} == {**given_, "hooks": filled}

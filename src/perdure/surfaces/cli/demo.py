@@ -44,7 +44,7 @@ class Step:
 
     run: str  # as a person types it
     say: str = ""  # printed above it
-    event: Mapping[str, str] = field(default_factory=dict)  # for a hook: the client's event, on stdin
+    event: Mapping[str, Any] = field(default_factory=dict)  # for a hook: the client's event, on stdin
     shows: Sequence[str] = ()  # words that the output must hold
     hides: Sequence[str] = ()  # words that it must not hold
     status: int = 0  # the exit status that is expected
@@ -170,20 +170,24 @@ def run_scene(scene: Scene, folder: Path, *, is_colored: bool = False) -> Iterat
         target.write_text(_fill_in(text, folder), encoding="utf-8")
     env = {name: value for name in _KEPT_VARIABLES if (value := environ.read_variable(name))}
     env |= {"HOME": str(folder), "PERDURE_HOME": str(home), **({"FORCE_COLOR": "1"} if is_colored else {})}
-    for step in scene.steps:
-        result = _run_step(step, folder, env)
-        yield result
-        if result.fault:
-            return
+    try:
+        for step in scene.steps:
+            result = _run_step(step, folder, env)
+            yield result
+            if result.fault:
+                return
+    finally:
+        if (home / "run" / "serve.json").exists():  # a fault came before the scene stopped what it had started
+            _run_step(Step("perdure serve --stop"), folder, env)
 
 
 def _run_step(step: Step, folder: Path, env: Mapping[str, str]) -> StepResult:
     """Run one command in the project; compare its output with what the scene expects."""
     words = shlex.split(_fill_in(step.run, folder))
     line = [sys.executable, "-m", "perdure.surfaces.cli", *words[1:]] if words[0] == "perdure" else words
-    event = {key: _fill_in(value, folder) for key, value in step.event.items()}
+    event = _fill_in(json.dumps(step.event), folder) if step.event else ""
     done = subprocess.run(
-        line, cwd=folder / _PROJECT, env=env, input=json.dumps(event) if event else "", stdout=subprocess.PIPE,
+        line, cwd=folder / _PROJECT, env=env, input=event, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", timeout=_COMMAND_LIMIT_S, check=False,
     )  # fmt: skip
     output = (_read_hook_text(done.stdout) if event else done.stdout).replace(str(folder), "~")

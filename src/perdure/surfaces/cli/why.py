@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from perdure import text
+from perdure import text, tool_turn
 from perdure.archive.memory_events import WRONG
 from perdure.errors import UsageError
 from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time_and_age
 from perdure.surfaces.last_recall import describe_last_recall
+
+_MAX_TOLD = 10  # facts that were told at tool calls and are shown
 
 
 @command(
@@ -22,15 +25,20 @@ from perdure.surfaces.last_recall import describe_last_recall
   perdure why                      the last recall of all sessions
   perdure why --session 5f0c       the last recall of one session
   perdure why --wrong 2            text 2 did not belong beside the message
+  perdure why --tools              the facts that sessions were told at tool calls
   perdure why --json""",
 )
 @click.option("--session", help="Show the last recall of this session (the beginning of its id).")
 @click.option("--wrong", type=click.IntRange(min=1), metavar="N", help="Keep that text N did not belong there.")
 @click.option("--explain", is_flag=True, help="Show the scores, and the time that each step took.")
-def why_command(shell: Shell, session: str | None, wrong: int | None, explain: bool) -> None:
+@click.option("--tools", is_flag=True, help="Show what sessions were told at tool calls, newest first.")
+def why_command(shell: Shell, session: str | None, wrong: int | None, explain: bool, tools: bool) -> None:
     """Show the last recall that went into a session: the message, the memories and turns beside it, and the reason for
     each.
     """
+    if tools:
+        _show_told_facts(shell, session or "")
+        return
     if wrong is not None:
         _mark_wrong(shell, session or "", wrong)
         return
@@ -40,6 +48,24 @@ def why_command(shell: Shell, session: str | None, wrong: int | None, explain: b
         shell.print_json(recall)
         return
     _print_why(shell, recall, explain=explain)
+
+
+def _show_told_facts(shell: Shell, session: str) -> None:
+    """Print the newest facts of action that were told; at the home's own machine alone."""
+    with shell.open_home() as home:
+        told = tool_turn.list_told(home, session, limit=_MAX_TOLD)
+    if shell.as_json:
+        shell.print_json({"told": [asdict(fact) for fact in told]})
+        return
+    if not told:
+        shell.note("No session was told anything at a tool call yet.")
+    for fact in told:
+        header = f"{format_time_and_age(fact.at, datetime.now(UTC))} · {fact.runtime} session {fact.session}"
+        shell.out.print(header, style="bold", markup=False)
+        for kind, words in fact.stated:
+            shell.out.print(f"  {kind:<8}{text.one_line(words, 200)}", markup=False)
+        names = " ".join(map(_shorten_id, fact.turn_ids)) + ("" if fact.stated else "  (forgotten)")
+        shell.out.print(f"  from    {names}", style="dim", markup=False)
 
 
 def _mark_wrong(shell: Shell, session: str, number: int) -> None:

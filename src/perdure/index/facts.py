@@ -1,0 +1,113 @@
+"""Read the facts of action: commands that failed or worked, files that were missing, read or changed, and decisions.
+
+Rows of `fact` belong to a turn and go with it. A reader sees the facts of the project at hand, in runs that the
+principal may read, and none of the session that asks: its model has read them, unless its context was emptied since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from perdure.formats.action_facts import build_call_key, get_call_id, join_call
+from perdure.index import visibility
+from perdure.index.encoding import from_ms, to_ms
+from perdure.index.projection import hash_fact_key
+from perdure.index.store import IndexConnection
+from perdure.types import Live, Principal
+
+_MAX_PER_KEY = 48  # newest facts of one key that are read
+_COLUMNS = """fact.id, fact.kind, fact.text, fact.detail, turn_id, author, fact.thread, fact.place, fact.n, stated_ms
+  FROM {table} JOIN turn ON turn.id = fact.turn JOIN run ON run.id = turn.content_run"""
+_SELECT_BY_KEY = f"""SELECT {_COLUMNS.format(table="fact_key CROSS JOIN fact ON fact.id = fact_key.fact")}
+  WHERE fact_key.key = ? AND fact_key.project = ? AND NOT abandoned
+    AND (run.session <> ? OR coalesce(stated_ms, 0) < ?) AND {{run_test}} ORDER BY fact_key.fact DESC LIMIT ?"""
+_SELECT_AFTER = f"""SELECT {_COLUMNS.format(table="fact")}
+  WHERE fact.thread = ? AND (fact.place, fact.n) > (?, ?) AND NOT abandoned AND {{run_test}}
+  ORDER BY fact.place, fact.n LIMIT ?"""
+
+_SELECT_RETURN = """SELECT fact.text, fact.detail FROM fact_key JOIN fact ON fact.id = fact_key.fact
+  WHERE fact_key.key = ? AND fact_key.project = ? AND fact.thread = ? AND fact.kind = 'returned' LIMIT 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class FactRecord:
+    """A fact of action in the index."""
+
+    number: int
+    kind: str  # failed, worked, missing, opened, edited or decided; "called" only inside the index
+    text: str  # the command, the path of a file, or the words of the decision; masked
+    detail: str
+    turn_id: str
+    author: str  # of its turn
+    thread: int
+    place: int  # order in its thread, with n
+    n: int
+    stated_at: datetime | None
+    key: str = ""  # under which it was found
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """Its turn, and its number in it."""
+        return self.turn_id, self.n
+
+
+class IndexedFacts:
+    """The facts that a principal may read of one project, for one session."""
+
+    def __init__(self, index: IndexConnection, principal: Principal, project: str | None, *, session: Live) -> None:
+        """session: facts of its own are left out, but for those from before its context was emptied."""
+        self._index = index
+        self._project = index.find_name("project", project or "")
+        self._run_test = visibility.get_read_scope(index, principal).build_run_test()
+        self._session = (session.conversation, to_ms(session.since_at) or 0)
+
+    def find(self, keys: Sequence[str]) -> list[FactRecord]:
+        """Return the facts under these keys, newest first; each once, with the first of the keys."""
+        if self._project is None:
+            return []
+        records: dict[int, FactRecord] = {}
+        query = _SELECT_BY_KEY.format(run_test=self._run_test)
+        for key in keys:
+            values = (hash_fact_key(key), self._project, *self._session, _MAX_PER_KEY)
+            for row in self._index.select(query, *values):
+                if row[0] not in records and (record := self._join(_from_row(row, key))):
+                    records[row[0]] = record
+        return sorted(records.values(), key=_get_order, reverse=True)
+
+    def list_after(self, record: FactRecord, limit: int) -> list[FactRecord]:
+        """Return the facts that follow one in its thread, in order."""
+        query = _SELECT_AFTER.format(run_test=self._run_test)
+        rows = self._index.select(query, record.thread, record.place, record.n, limit)
+        return [joined for row in rows if (joined := self._join(_from_row(row, "")))]
+
+    def _join(self, record: FactRecord) -> FactRecord | None:
+        """Return a record as it is; a call whose result lies in another run with what that result says, or None."""
+        if record.kind == "returned":
+            return None
+        if record.kind != "called":
+            return record
+        key = hash_fact_key(build_call_key(get_call_id(record.detail)))
+        for status, error in self._index.select(_SELECT_RETURN, key, self._project, record.thread):
+            draft = join_call(record.text, record.detail, has_failed=status == "failed", error=error)
+            if draft and (not record.key or record.key in draft.keys):
+                return replace(record, kind=draft.kind, text=draft.text, detail=draft.detail)
+        return None
+
+
+def list_of_turns(index: IndexConnection, principal: Principal, turn_ids: Iterable[str]) -> list[FactRecord]:
+    """Return the facts that these turns state, turn by turn; none of a turn that was forgotten or may not be read."""
+    run_test = visibility.get_read_scope(index, principal).build_run_test()
+    query = f"SELECT {_COLUMNS.format(table='fact')} WHERE turn_id = ? AND {run_test} ORDER BY fact.n"
+    return [_from_row(row, "") for turn_id in turn_ids for row in index.select(query, turn_id)]
+
+
+def _get_order(record: FactRecord) -> tuple[datetime, str, int]:
+    return record.stated_at or datetime.min.replace(tzinfo=UTC), record.turn_id, record.n
+
+
+def _from_row(row: tuple[Any, ...], key: str) -> FactRecord:
+    number, kind, text, detail, turn_id, author, thread, place, n, stated_ms = row
+    return FactRecord(number, kind, text, detail, turn_id, author, thread, place, n, from_ms(stated_ms), key)
