@@ -9,11 +9,11 @@ import os
 import sys
 
 gc.disable()  # the process ends before a collection could pay
-sys.path.insert(0, __file__.rsplit("/", 3)[0])
+sys.path.append(__file__.rsplit("/", 3)[0])
 
 try:
-    from perdure.capture.hook import main
+    from perdure.capture.launch import launch
 
-    main()
+    launch(sys.argv[1:])
 finally:
     os._exit(0)  # a broken installation must not block a client either

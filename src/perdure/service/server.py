@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import log, turn
-from perdure.capture import alert, enqueue, events
+from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
 from perdure.errors import HomeNotPrivate, PerdureError
 from perdure.home import Home
@@ -153,6 +153,11 @@ class HomeServer:
             with connection:
                 connection.settimeout(_MAX_LIMIT_MS / 1000)
                 request = read_request(connection)
+                if request is not None and request.get("op") == "hook":
+                    for part in hook.serve_event(request, ask_home=self._answer_request):
+                        connection.sendall(part)
+                    self.ingest_worker.wake()
+                    return
                 answer = self._answer_request(request) if request is not None else {"error": {"code": "no-request"}}
                 connection.sendall(json.dumps(answer, default=str).encode() + b"\n")
         except OSError:  # the client is gone
