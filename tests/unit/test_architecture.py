@@ -24,8 +24,8 @@ SQL_FILES = {  # outside of index/ and jobs/, sqlite.py and files called store.p
     "recall/index_candidates.py": "candidates of recall; a later change makes one ranking path inside index",
 }
 START_UP = {  # a hook, a command or a recall by words loads these, so they load the rest when it is used
-    "__init__.py", "capture/hook.py", "capture/launch.py", "connections.py", "floor/room.py", "forgetting.py", "home.py",
-    "memories/room.py", "queries.py", "remote_home.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
+    "__init__.py", "capture/hook.py", "capture/launch.py", "connections.py", "floor/room.py", "forgetting.py",
+    "home.py", "memories/room.py", "queries.py", "remote_home.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
 }  # fmt: skip
 LATER = {  # outside of these paths, the files that import something of ours when it is used: each with its reason
     "capture/enqueue.py": "a hook copies lines with it; few captures need projects or emitted lines",

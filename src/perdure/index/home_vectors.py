@@ -89,12 +89,12 @@ class HomeVectors:
     ) -> None:
         """Join the parts. embedder: used instead of the configured one.
 
-        shared: the vectors of another thread, whose model, lanes and cache are shared; close those after these.
+        shared: the vectors of another thread, whose model, lanes, cache and files are shared; close those after these.
         """
         self.home = home
         self.writable = writable
-        self._slab_files = SlabFiles(home)
         self._lead: HomeVectors = shared._lead if shared else self  # it holds what is shared
+        self._slab_files = shared._lead._slab_files if shared else SlabFiles(home)  # each file is mapped once
         self._lock = threading.RLock()
         self._lanes: dict[str, EmbeddingLanes] = {}
         self._cache: VectorCache | None = None

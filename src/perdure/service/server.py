@@ -96,6 +96,7 @@ class HomeServer:
         """
         sys.setswitchinterval(SWITCH_S)
         health.raise_file_limit()
+        health.share_memory_arenas()
         with (
             lock.hold_lock(self.home.path, now=self.health_state.started_at),
             open_socket(events.to_socket_path(self.home.path)) as listener,
