@@ -39,27 +39,25 @@ class _ResidentLate(Exception):
     """The resident home took the event, and did not answer within the limit."""
 
 
-def launch(arguments: list[str]) -> None:
-    """Answer one event, by the resident home or by the whole hook. Never returns."""
+def launch(arguments: list[str]) -> tuple[bytes, float, bool]:
+    """Let the resident home answer one event, and end this process; or return what the whole hook needs.
+
+    Returns (the event, when this process began, True if the resident home took the event and is late).
+    """
     began_at = time.monotonic() - time.process_time()  # includes the start of the interpreter
     signal.signal(signal.SIGALRM, _raise_timeout)
     _limit_time(_LIMIT_S - (time.monotonic() - began_at))
-    payload = _read_input()
+    payload, is_late = _read_input(), False
     try:
         output = _ask_resident(arguments, payload, began_at)
-    except _ResidentLate:
-        from perdure.capture.hook import report_late
-
-        report_late(arguments, payload)
-    except OSError:
-        output = None
+    except (OSError, _ResidentLate) as error:
+        output, is_late = None, isinstance(error, _ResidentLate)
     signal.setitimer(signal.ITIMER_REAL, 0)
     if output is None:
-        from perdure.capture.hook import main
-
-        main(arguments, payload=payload, began_at=began_at)
+        return payload, began_at, is_late
     while output:
         output = output[os.write(1, output) :]
+    os._exit(0)
 
 
 def describe_user() -> bytes:
