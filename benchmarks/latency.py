@@ -37,6 +37,7 @@ from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.plan import choose_filters, plan
 from perdure.recall.rank import list_texts_to_embed
 from perdure.recall.recall import recall
+from perdure.recall.recaller import RecallContext
 from perdure.types import Filters, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,8 +98,8 @@ def measured(
         pending = lanes.submit(texts, kind="query", lane="query") if space and texts else None
         with index.begin_read(), lanes.pause_bulk():
             found = recall(
-                IndexCandidates(index, ADA, filters, space), wanted, model=lanes.embedder.tag.name,
-                vectors=(lambda p=pending: p.result().vectors) if pending else None,
+                IndexCandidates(index, ADA, filters, space), wanted,
+                RecallContext((lambda p=pending: p.result().vectors) if pending else None, lanes.embedder.tag.name),
             )  # fmt: skip
         if n >= 3:
             walls.append((time.perf_counter() - wall) * 1000)

@@ -23,8 +23,8 @@ from benchmarks.common import save, scratch, table
 from perdure.connections import pending_rows
 from perdure.eval.block_quality import BlockItem, BlockQuestion, answers, find_half, open_set
 from perdure.home import Home
+from perdure.index.fuse import rank_ids
 from perdure.recall import plan as planning
-from perdure.recall.fuse import rank_ids
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.rank import list_texts_to_embed, rank
 from perdure.recall.refine import N_REFINED, read_features

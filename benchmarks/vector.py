@@ -110,7 +110,7 @@ def searches(home: Path, centres: np.ndarray) -> list[dict[str, Any]]:
     rows = [{"": "floor: one pass over all int8 rows", "kernel": "numpy sum", "queries": "", **floor}]
     fastest = scan.choose_fastest_kernel()
     kernels = [("numpy", scan.multiply_with_numpy)] + (
-        [("numkong", fastest)] if fastest is not scan.multiply_with_numpy else []
+        [("simsimd", fastest)] if fastest is not scan.multiply_with_numpy else []
     )
     for name, kernel in kernels:
         with _kernel(kernel):

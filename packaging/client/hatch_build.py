@@ -14,6 +14,7 @@ HOME_PACKAGES = {
     "numpy",
     "onnxruntime",
     "pyyaml",
+    "simsimd",
 }  # archive, index, models, YAML pages
 HOME_FOLDERS = (
     "models/weights/",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from perdure.memories.room import MemoryRoom
     from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
+    from perdure.recall.recaller import Recaller
 
 
 class Home(HomeProtocol):
@@ -69,6 +70,7 @@ class Home(HomeProtocol):
         writable: bool,
         embedder: Embedder | None = None,
         chats: Mapping[str, Chat] | None = None,
+        recaller: Recaller | None = None,
         shared: Home | None = None,
     ) -> None:
         """Use `perdure.open()`, which checks the folder first. shared: a home of another thread, for its models."""
@@ -86,6 +88,7 @@ class Home(HomeProtocol):
             embedder=embedder,
             chats=chats,
         )
+        self._recaller: Recaller | None = shared._recaller if shared else recaller
         self.archive = self.connections.archive
         self.captures = Captures(self.connections)
         self.runs = Runs(self.connections)
@@ -305,9 +308,8 @@ class Home(HomeProtocol):
         mode: hybrid (words and meaning), keyword or semantic; hybrid where there are vectors, unless named. A result
         that had to do without vectors has all that the words find, and "vector" in `degraded`.
         """
-        return queries.search_turns(
-            self.connections, self.upkeep, query, filters=filters or Filters(), limit=limit, mode=mode, scan=scan
-        )
+        request = queries.SearchRequest(query, filters or Filters(), limit, mode)
+        return queries.search_turns(self.connections, self.upkeep, request, scan=scan)
 
     # recall -----------------------------------------------------------------------------------------------
 
@@ -352,6 +354,7 @@ class Home(HomeProtocol):
             self.upkeep,
             request,
             scan_text=lambda text: self.floor.find_injections(text),  # noqa: PLW0108 - the floor loads when it is used
+            recaller=self._recaller,
         )
 
     # remember and context ---------------------------------------------------------------------------------
@@ -435,11 +438,13 @@ def open_home(
     read_only: bool = False,
     embedder: Embedder | None = None,
     chats: Mapping[str, Chat] | None = None,
+    recaller: Recaller | None = None,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
 
     embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
     chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
+    recaller: your own way to recall, on the socket of `perdure.recall.recaller`, instead of the one that ships.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
     ReadOnlyHome, ThinHome (the home is elsewhere), ClientOnly, ConfigFault.
@@ -455,6 +460,6 @@ def open_home(
         raise ThinHome(config.remote.url)
     principal = Principal(check_user(user or config.user))
     try:
-        return Home(folder, config, principal, writable=writable, embedder=embedder, chats=chats)
+        return Home(folder, config, principal, writable=writable, embedder=embedder, chats=chats, recaller=recaller)
     except (ReadOnlyHome, DiskFull):  # it can still be read
-        return Home(folder, config, principal, writable=False, embedder=embedder, chats=chats)
+        return Home(folder, config, principal, writable=False, embedder=embedder, chats=chats, recaller=recaller)

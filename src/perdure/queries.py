@@ -7,14 +7,16 @@ matters. The answer names in `degraded` what could not be done. Nothing is writt
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from perdure.connections import Connections, pending_rows
-from perdure.errors import Busy, ConfigFault, IndexFault, UsageError
+from perdure import text
+from perdure.connections import Connections, local_now, pending_rows
+from perdure.errors import Busy, ConfigFault, IndexFault, UsageError, VectorsMissing
 from perdure.index import keyword, memory_rows, runs, store, visibility
 from perdure.index.store import IndexConnection
 from perdure.memories import own_writes
@@ -22,7 +24,9 @@ from perdure.memories.remarks import Remarks
 from perdure.recall import plan as planning
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.rank import list_texts_to_embed
-from perdure.recall.recall import TextScan, hide_scores, recall
+from perdure.recall.recall import hide_scores, recall
+from perdure.recall.recaller import RecallContext, Recaller, TextScan
+from perdure.recall.search import SearchScore, plan_search, search, search_by_meaning
 from perdure.recall.tuning import DEFAULT
 from perdure.types import Filters, Hit, Live, Memory, Plan, Recalled, SearchResult
 from perdure.upkeep import Upkeep
@@ -41,29 +45,45 @@ RECALL_MODES = ("hybrid", "keyword")
 # search -------------------------------------------------------------------------------------------------------
 
 
-def search_turns(
-    connections: Connections,
-    upkeep: Upkeep,
-    query: str,
-    *,
-    filters: Filters,
-    limit: int,
-    mode: str | None,
-    scan: bool,
-) -> SearchResult:
+@dataclass(frozen=True)
+class SearchRequest:
+    """One query to search for. The fields are the arguments of `Home.search`."""
+
+    query: str
+    filters: Filters
+    limit: int
+    mode: str | None
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The words that are searched; none if the query is a list of the newest."""
+        return text.without_stopwords(text.query_terms(self.query))
+
+
+def search_turns(connections: Connections, upkeep: Upkeep, request: SearchRequest, *, scan: bool) -> SearchResult:
     """Return the turns that match, as `Home.search` describes it. scan: do not use the index."""
-    if limit < 1:
+    if request.limit < 1:
         raise UsageError("the limit must be at least 1")
-    _check_mode(mode, SEARCH_MODES)
+    _check_mode(request.mode, SEARCH_MODES)
     if not scan:
         with contextlib.suppress(IndexFault):
             index = upkeep.index_for_search()
             n_behind = upkeep.catch_up_for_search(index)
-            result = _search_index(connections, index, query, filters=filters, limit=limit, mode=mode)
+            result = _search_index(connections, index, request)
             return replace(result, hits=_show_hits(connections, index, result.hits), n_behind=n_behind)
-    from perdure.index import raw_scan
+    return _search_archive(connections, request)
 
-    return raw_scan.search(connections.archive, connections.principal, query, filters=filters, limit=limit)
+
+def _search_archive(connections: Connections, request: SearchRequest) -> SearchResult:
+    """Search by words without the index: in one that is made for this query."""
+    from perdure.index.raw_scan import build_temporary_index
+
+    started_s = time.perf_counter()
+    index = build_temporary_index(connections.archive, connections.principal, request.terms)
+    with contextlib.closing(index):
+        result = _search_words(connections, index, request)
+        hits = _show_hits(connections, index, result.hits)
+    return replace(result, hits=hits, degraded=("index",), took_ms=(time.perf_counter() - started_s) * 1000)
 
 
 def _show_hits(connections: Connections, index: store.IndexConnection, hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -74,30 +94,74 @@ def _show_hits(connections: Connections, index: store.IndexConnection, hits: Seq
     return tuple(replace(hit, title=titles.get(hit.run_id) or hit.title) for hit in described_hits)
 
 
-def _search_index(
-    connections: Connections,
-    index: store.IndexConnection,
-    query: str,
-    *,
-    filters: Filters,
-    limit: int,
-    mode: str | None,
-) -> SearchResult:
+def _search_index(connections: Connections, index: store.IndexConnection, request: SearchRequest) -> SearchResult:
     """Search by words and vectors; by words alone where there are no vectors or the model fails."""
-    pending, has_failed = connections.ask_vectors(index, [query], mode)
+    started_s = time.perf_counter()
+    pending, has_failed = connections.ask_vectors(index, [request.query], request.mode)
     rows = pending_rows(pending)
+    result = None
     if pending is not None and rows is not None and rows.any():
-        from perdure.index import hybrid
+        with contextlib.suppress(VectorsMissing):
+            result = _search_vectors(connections, index, request, pending)
+    if result is None:
+        result = _search_words(connections, index, request)
+        result = replace(result, degraded=("vector",) if has_failed or pending is not None else ())
+    return replace(result, took_ms=(time.perf_counter() - started_s) * 1000)
 
-        weight = connections.config.search.vector_weight
-        query_vectors, by_words = hybrid.QueryVector(pending.space, rows, weight), mode != "semantic"
-        result = hybrid.search_hybrid(
-            index, connections.principal, query, query_vectors, filters=filters, limit=limit, use_words=by_words
-        )
+
+def _search_words(connections: Connections, index: store.IndexConnection, request: SearchRequest) -> SearchResult:
+    """Search by words; without words in the query, return the newest turns that the filters leave."""
+    principal = connections.principal
+    if not request.terms:
+        return keyword.search(index, principal, request.query, filters=request.filters, limit=request.limit)
+    with index.begin_read():
+        candidates = IndexCandidates(index, principal, request.filters)
+        search_plan = plan_search(request.query, now=local_now())
+        scores = search(candidates, search_plan, None, limit=request.limit)
+        return _build_result(candidates, request, scores)
+
+
+def _search_vectors(
+    connections: Connections, index: store.IndexConnection, request: SearchRequest, pending: PendingQueryVector
+) -> SearchResult:
+    """Search by words and meaning, or by meaning alone."""
+    from perdure.index.embed import count_missing
+
+    vectors, space = pending.wait().vectors, pending.space
+    tuning = replace(DEFAULT, vector=connections.config.search.vector_weight)
+    with index.begin_read(), pending.lanes.pause_bulk():
+        candidates = IndexCandidates(index, connections.principal, request.filters, space)
+        if request.mode == "semantic" or not request.terms:
+            scores = search_by_meaning(candidates, vectors, limit=request.limit)
+        else:
+            search_plan = plan_search(request.query, now=local_now())
+            scores = search(candidates, search_plan, vectors, limit=request.limit, tuning=tuning)
+        is_own = space.info.user == index.find_name("user", connections.user)
         timings_ms, depth = _read_wait(pending)
-        return replace(result, timings_ms=timings_ms, depth=depth)
-    result = keyword.search(index, connections.principal, query, filters=filters, limit=limit)
-    return replace(result, degraded=("vector",)) if has_failed or pending is not None else result
+        return replace(
+            _build_result(candidates, request, scores),
+            mode="semantic" if request.mode == "semantic" else "hybrid",
+            n_unembedded=count_missing(index, space.info) if is_own else 0,
+            timings_ms=timings_ms,
+            depth=depth,
+        )
+
+
+def _build_result(candidates: IndexCandidates, request: SearchRequest, scores: Sequence[SearchScore]) -> SearchResult:
+    """Return the best of the scored turns as hits, with what each leg says of them."""
+    scores_by_id = {score.turn_id: score for score in scores}
+    hits = candidates.read_hits({score.turn_id: score.score for score in scores}, limit=request.limit)
+    explained_hits = [
+        replace(
+            hit,
+            keyword_score=scores_by_id[hit.turn_id].bm25,
+            vector_score=scores_by_id[hit.turn_id].cosine,
+            legs_score=scores_by_id[hit.turn_id].legs,
+        )
+        for hit in hits
+    ]
+    readable_hits = keyword.hide_shared_scores(candidates.index, candidates.principal, explained_hits)
+    return SearchResult(readable_hits, terms=request.terms, dropped=tuple(candidates.dropped_words))
 
 
 # recall -------------------------------------------------------------------------------------------------------
@@ -120,10 +184,17 @@ class RecallRequest:
     catch_up_s: float | None
 
 
-def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest, *, scan_text: TextScan) -> Recalled:
+def recall_cues(
+    connections: Connections,
+    upkeep: Upkeep,
+    request: RecallRequest,
+    *,
+    scan_text: TextScan,
+    recaller: Recaller | None = None,
+) -> Recalled:
     """Return what matters for a message, or silence, as `Home.recall` describes it.
 
-    scan_text: finds text that reads like an order to a model; it is left out.
+    scan_text: finds text that reads like an order to a model; it is left out. recaller: instead of what ships.
     """
     _check_mode(request.mode, RECALL_MODES)
     plan = planning.plan(request.message, now=request.now)
@@ -147,9 +218,8 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
         remarks = Remarks(connections.project_of(request.cwd), scan_text, partial(_list_alike, connections, index))
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
             space = pending.space if pending else None
-            recalled = recall(
-                IndexCandidates(index, principal, filters, space, request.as_of, connections.config.agent),
-                plan,
+            candidates = IndexCandidates(index, principal, filters, space, request.as_of, connections.config.agent)
+            context = RecallContext(
                 vectors=lambda: pending_rows(pending),
                 model=pending.tag.name if pending else "",
                 session_turn_ids={*request.already, *written_ids},
@@ -159,6 +229,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
                 limits=connections.config.live.limits,
                 tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
+            recalled = (recaller or recall)(candidates, plan, context)
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)
     except (IndexFault, Busy) as error:

@@ -1,4 +1,6 @@
-"""Fakes for the models, with the protocols of the real ones: for tests of Perdure and programs built on it."""
+"""Fakes for the models, with the protocols of the real ones, and checks for what replaces a part of Perdure: for tests
+of Perdure and of programs built on it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Any
@@ -14,14 +16,24 @@ from typing import Any
 import numpy as np
 
 from perdure import text
+from perdure.access.scan import Finding
 from perdure.errors import ModelLate
+from perdure.index.fuse import Matrix, Scores, compute_rarity
 from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
 from perdure.models.embedder import ModelTag, TextKind, Vectors, to_unit_length
-from perdure.recall.candidates import MAX_CLOSING, MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
-from perdure.recall.fuse import Matrix, Scores, compute_rarity
+from perdure.recall.candidates import (
+    MAX_CLOSING,
+    MAX_STEPS,
+    CandidateDetail,
+    CandidateSource,
+    Exchange,
+    NameSighting,
+    TurnFact,
+)
 from perdure.recall.judge import extract_stems
+from perdure.recall.recaller import RecallContext, Recaller
 from perdure.recall.truth import Beliefs
-from perdure.types import Role, Window
+from perdure.types import Plan, Role, Window
 
 
 class FakeEmbedder:
@@ -234,3 +246,28 @@ class WrittenCandidates:
             for n in ids
             if n in self.turns
         }
+
+
+# recallers ----------------------------------------------------------------------------------------------------
+
+
+def check_recaller(recaller: Recaller, candidates: CandidateSource, plan: Plan) -> None:
+    """Check on one plan what every recaller must keep to. Raises AssertionError with the rule that is broken.
+
+    The plan must be one for which the recaller tells at least one cue.
+    """
+    told = recaller(candidates, plan, RecallContext())
+    ids = [cue.turn_id for cue in told.cues]
+    assert ids and not told.silent, "a plan that it can answer gets cues and no reason for silence"
+    assert len(set(ids)) == len(ids), "no cue comes twice"
+    assert set(candidates.get_details(ids)) == set(ids), "cues are candidates"
+    assert told.n_tokens == sum(cue.n_tokens for cue in told.cues) <= RecallContext().tuning.max_tokens, "the budget"
+    assert recaller(candidates, plan, RecallContext()).cues == told.cues, "the same input gives the same cues"
+    first_id = ids[0]
+    again = recaller(candidates, plan, RecallContext(session_turn_ids=[first_id]))
+    assert first_id not in [cue.turn_id for cue in again.cues], "what the session holds is not told"
+    finding = Finding("order", "test", 1.0)
+    scanned = recaller(candidates, plan, RecallContext(scan_text=lambda _: [finding]))
+    assert not scanned.cues and scanned.silent, "a text that reads like an order is not told, and silence has a reason"
+    nothing = recaller(candidates, replace(plan, message="", queries=(), names=(), windows=()), RecallContext())
+    assert not nothing.cues and nothing.silent, "a message that asks for nothing gets silence, with a reason"

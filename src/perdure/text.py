@@ -179,7 +179,7 @@ def index_terms(text: str) -> str:
     ' 用 SQLite 数据 据库 \\nsq lite'
     """
     spaced = _to_bigram_text(text)
-    parts = _find_camel_parts(spaced)
+    parts = find_camel_parts(spaced)
     return f"{spaced}\n{' '.join(parts)}" if parts else spaced
 
 
@@ -198,7 +198,7 @@ _ALNUM = string.ascii_letters + string.digits
 _NON_ALNUM_AS_BLANK = bytes(c if chr(c) in _ALNUM else 32 for c in range(256))
 
 
-def _find_camel_parts(text: str) -> list[str]:
+def find_camel_parts(text: str) -> list[str]:
     """Return the lower-case parts of camelCase identifiers that are not words of the text, in order, once each."""
     identifiers = dict.fromkeys(_read_back(text, m.start(), _ALNUM) + m[0] for m in _HUMP.finditer(text))
     if not identifiers:

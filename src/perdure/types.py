@@ -286,8 +286,9 @@ class Hit:
     score: float  # higher is better; 0.0 when only filters were given
     abandoned: bool = False  # on a branch that the session abandoned
     is_summary: bool = False
-    keyword_score: float | None = None  # BM25, if both legs ran and the words matched
+    keyword_score: float | None = None  # BM25, if the words matched
     vector_score: float | None = None  # cosine of its nearest piece, if it has a vector
+    legs_score: float | None = None  # the weighted sum of both, which its neighbours, text and place then change
     user: str = ""  # its owner
     chunk: int = 0  # which piece of the turn matched, from 0
 

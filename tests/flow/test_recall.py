@@ -147,12 +147,11 @@ def test_the_weight_of_meaning_is_a_setting_of_search_and_recall(opened, tmp_pat
     home.capture(lines(TALK), runtime="messages", session="tides")
     home.upkeep.embed()
     hits = home.search("Which port does the server listen on?", limit=50).hits
-    words = [hit.keyword_score or 0.0 for hit in hits]
-    meaning = [hit.vector_score for hit in hits]
-    for hit, word_score, vector_score in zip(hits, words, meaning, strict=True):
-        keyword_share = (word_score - min(words)) / (max(words) - min(words))
-        vector_share = (vector_score - min(meaning)) / (max(meaning) - min(meaning))
-        assert hit.score == pytest.approx(weight * vector_share + (1 - weight) * keyword_share, abs=1e-9)
+    bm25 = [hit.keyword_score for hit in hits if hit.keyword_score is not None]
+    for hit in hits:
+        by_words = 0.0 if hit.keyword_score is None else (hit.keyword_score - min(bm25)) / (max(bm25) - min(bm25))
+        by_meaning = min(1.0, max(0.0, hit.vector_score))
+        assert hit.legs_score == pytest.approx(weight * by_meaning + (1 - weight) * by_words, abs=1e-9)
     assert home.recall("Which port does the server listen on?", now=NOW).cues
 
 

@@ -170,6 +170,12 @@ def test_ubiquitous_word_still_gives_an_answer(home, message, small_budget):
     assert len(home.search("task task2x", limit=60).hits) == 50
 
 
+def search_words(home, query, limit):
+    """The keyword leg alone."""
+    index = home.connections.index()
+    return keyword.search(index, home.principal, query, filters=Filters(), limit=limit).hits
+
+
 def test_the_budget_changes_no_score(home, message, monkeypatch):
     """What is found with a budget has the score and the order that it has without one."""
     rng = random.Random(1)
@@ -178,10 +184,10 @@ def test_the_budget_changes_no_score(home, message, monkeypatch):
     for _ in range(20):
         query = " ".join(rng.sample(vocabulary, 4))
         with monkeypatch.context() as patch:
-            whole = {hit.turn_id: hit.score for hit in home.search(query, limit=300).hits}
+            whole = {hit.turn_id: hit.score for hit in search_words(home, query, 300)}
             patch.setattr(keyword, "BUDGET_MIN", 1)
             patch.setattr(keyword, "BUDGET_SHARE", 0.3)
-            part = home.search(query, limit=10).hits
+            part = search_words(home, query, 10)
         assert part and [round(h.score, 6) for h in part[:5]] == [round(whole[h.turn_id], 6) for h in part[:5]]
 
 
@@ -189,7 +195,7 @@ def test_equal_scores_come_in_a_stable_order(home, message, monkeypatch):
     """X39. More ties at the cut than are fetched beyond it go the slow way, to the same answer."""
     capture(home, "s", *(message("user", "same words", n) for n in range(200)))
     before = ids(home.search("same words", limit=10))
-    assert len({hit.score for hit in home.search("same words", limit=10).hits}) == 1
+    assert len({hit.score for hit in search_words(home, "same words", 10)}) == 1
     monkeypatch.setattr(keyword, "_N_EXTRA_FOR_TIES", 3)
     assert ids(home.search("same words", limit=10)) == before
     assert ids(home.search("same words", limit=200))[:10] == before

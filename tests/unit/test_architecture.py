@@ -32,7 +32,6 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "capture/policy.py": "a hook pays for reading config.toml once, not each time",
     "formats/__init__.py": "a recall by words loads the package, and no format",
     "index/catchup.py": "opening a home looks for changes; only changes need the projection",
-    "index/memory_rows.py": "a search by words loads no vectors and no numpy",
     "models/local_embedders.py": "http and ssl, 30 ms, are for a remote embedder alone",
     "models/roles.py": "one provider is chosen",
     "service/builtin_jobs.py": "the miner, 20 ms, is for one job",

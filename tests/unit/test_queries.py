@@ -13,7 +13,7 @@ from perdure.captures import Captures
 from perdure.config import CapsConfig, Config, ModelsConfig, RoleConfig, RolesConfig
 from perdure.connections import Connections
 from perdure.errors import UsageError
-from perdure.queries import RecallRequest, plan_with_helper, recall_cues, search_turns
+from perdure.queries import RecallRequest, SearchRequest, plan_with_helper, recall_cues, search_turns
 from perdure.recall.plan import plan
 from perdure.testing import ScriptedChat
 from perdure.types import Filters, Live, Origin, Recalled, SearchResult
@@ -45,7 +45,8 @@ class Parts:
         self.captures.store(origin, self.captures.delta(origin, line.encode(), path=None, from_offset=0))
 
     def search(self, query: str, *, limit: int = 20, mode: str | None = None, scan: bool = False) -> SearchResult:
-        return search_turns(self.connections, self.upkeep, query, filters=Filters(), limit=limit, mode=mode, scan=scan)
+        request = SearchRequest(query, Filters(), limit, mode)
+        return search_turns(self.connections, self.upkeep, request, scan=scan)
 
     def recall(
         self, *, session: Live | None = None, mode: str | None = None, findings: tuple[Finding, ...] = ()

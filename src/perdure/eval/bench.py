@@ -24,14 +24,15 @@ from perdure.access import scan
 from perdure.eval.datasets import Dataset, EvalDoc, EvalQuestion
 from perdure.home import Home, open_home
 from perdure.identity import make_turn_id
+from perdure.index.fuse import rank_ids
 from perdure.index.home_vectors import PendingQueryVector
 from perdure.models.embedder import Embedder
-from perdure.recall.fuse import rank_ids
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.judge import extract_query_words
 from perdure.recall.plan import RECALL_FILTERS, make_verbatim_plan, plan
 from perdure.recall.rank import list_texts_to_embed, rank
 from perdure.recall.recall import assess, compose
+from perdure.recall.recaller import RecallContext
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.types import Plan, Role, Source
 
@@ -210,8 +211,9 @@ def recall_question(memory: GroupMemory, question: EvalQuestion, setup: BenchSet
     vectors, model = (query_vectors.wait().vectors, query_vectors.tag.name) if query_vectors else (None, "")
     with memory.home.index().begin_read():
         candidates = memory.get_candidates(query_vectors)
-        assessment = assess(candidates, query_plan, vectors=vectors, model=model, tuning=setup.tuning)
-        recalled = compose(candidates, assessment, scan_text=scan.scan, tuning=setup.tuning)
+        context = RecallContext(vectors=vectors, model=model, scan_text=scan.scan, tuning=setup.tuning)
+        assessment = assess(candidates, query_plan, context)
+        recalled = compose(candidates, assessment, context)
     took_ms = (time.perf_counter() - started) * 1000
     verdict = assessment.verdict
     return QuestionResult(

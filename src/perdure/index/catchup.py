@@ -125,7 +125,7 @@ def _project_batch(
                 break
             try:
                 if not (has_run_id(index, entry.run_id) and has_run(index, archive.read_run(entry))):
-                    projected = _project_run(index, archive, entry)
+                    projected = project_run(index, archive, entry)
                     bytes_left -= projected.run.n_bytes
                     result.n_chunks += projected.n_chunks
                     result.n_bytes += projected.run.n_bytes
@@ -140,13 +140,13 @@ def _project_batch(
     return True
 
 
-def _project_run(index: IndexConnection, archive: Archive, entry: LedgerEntry) -> ProjectedRun:
-    """Write one run into the index."""
-    from perdure.index.projection import project_run
+def project_run(index: IndexConnection, archive: Archive, entry: LedgerEntry) -> ProjectedRun:
+    """Write one run into the index. Raises DamagedRun."""
+    from perdure.index import projection
     from perdure.index.write import write_run
 
     started_s = time.perf_counter()
     run, parsed = archive.read_turns(entry)
-    n_chunks = write_run(index, run, parsed, project_run(run, parsed))
+    n_chunks = write_run(index, run, parsed, projection.project_run(run, parsed))
     took_ms = (time.perf_counter() - started_s) * 1000
     return ProjectedRun(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms)

@@ -19,7 +19,7 @@ import msgspec
 from perdure.config import EmbedderConfig
 from perdure.disk import lock_file
 from perdure.errors import ConfigFault, DiskFull, EmbedderMissing, IndexFault, ReadOnlyHome
-from perdure.index import embed, hybrid, store, vector_search
+from perdure.index import embed, store, vector_proof, vector_search
 from perdure.index.embed import FillResult, Lane
 from perdure.index.store import IndexConnection
 from perdure.index.vector_search import SlabFiles, SlabInfo, VectorSpace
@@ -406,7 +406,7 @@ class HomeVectors:
             return []
         (_, old_info), (_, new_info) = infos_by_index
         assert old_info and new_info
-        return hybrid.list_differing_chunks(
+        return vector_proof.list_differing_chunks(
             (old_index, self._slab_files.open_slab(old_index, old_info), old_info),
             (new_index, self._slab_files.open_slab(new_index, new_info), new_info),
             n_probes=_N_PROBES,

@@ -183,7 +183,10 @@ def hide_shared_scores(index: IndexConnection, principal: Principal, scored_hits
     """
     if not visibility.get_read_scope(index, principal).other_owners:
         return tuple(scored_hits)
-    ranked = (replace(hit, score=1 / rank if hit.score else 0.0) for rank, hit in enumerate(scored_hits, start=1))
+    ranked = (
+        replace(hit, score=1 / rank if hit.score else 0.0, legs_score=None)
+        for rank, hit in enumerate(scored_hits, start=1)
+    )
     return tuple(hit if hit.user == principal.user else _mask_hit(hit) for hit in ranked)
 
 
@@ -413,9 +416,8 @@ def count_term_frequencies(
         total += int(index.select("SELECT n_chunks FROM name WHERE id = ?", read_scope.own_user)[0][0])
     elif not read_scope.other_owners:
         return {}, 0
-    counts = {
-        term: 0 if read_scope.own_user is None else _count_term(index, read_scope.own_user, term) for term in terms
-    }
+    terms = list(terms)
+    counts = dict.fromkeys(terms, 0) if read_scope.own_user is None else _count_terms(index, read_scope.own_user, terms)
     for owner in read_scope.other_owners:
         owner_filter = _build_owner_filter(index, read_scope, Filters(memories=True), owner)
         for term in counts:
@@ -603,15 +605,15 @@ def _plan_terms(index: IndexConnection, user: int, terms: Sequence[str], owner_f
     n_left = total if owner_filter.n_left is None else owner_filter.n_left
     if n_left <= budget or len(terms) < 2:
         return MatchPlan(tuple(terms))
-    counts = {term: _count_term(index, user, term) for term in terms}
+    counts = _count_terms(index, user, terms)
     return plan_match(counts, budget=budget * total / n_left, n_chunks=total)
 
 
-def _count_term(index: IndexConnection, user: int, term: str) -> int:
-    """Count the owner's chunks that hold a term; for a phrase, those that hold its rarest word."""
-    tokens = index.tokenize(term)
-    query = f'SELECT doc FROM "vocab_{user}" WHERE term = ?'
-    return min((next((int(row[0]) for row in index.select(query, token)), 0) for token in tokens), default=0)
+def _count_terms(index: IndexConnection, user: int, terms: Iterable[str]) -> dict[str, int]:
+    """Count the owner's chunks that hold each term; for a phrase, those that hold its rarest word."""
+    tokens_by_term = {term: index.tokenize(term) for term in terms}
+    counts = index.count_chunks_with(user, [token for tokens in tokens_by_term.values() for token in tokens])
+    return {term: min((counts[token] for token in tokens), default=0) for term, tokens in tokens_by_term.items()}
 
 
 def _rank_chunks(

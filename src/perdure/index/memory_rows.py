@@ -24,6 +24,7 @@ from perdure.archive.memory_events import fold_path
 from perdure.errors import VectorsMissing
 from perdure.index import keyword, visibility
 from perdure.index.encoding import MEMORY_KIND, to_ms
+from perdure.index.fuse import fuse_legs
 from perdure.index.memory_replay import MemoryChain, ReplayEvent, settle_chain
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
@@ -31,7 +32,7 @@ from perdure.regex import lazy_re
 from perdure.types import Filters, Memory, MemoryHit, Principal, Span
 
 if TYPE_CHECKING:
-    from perdure.index.hybrid import QueryVector
+    from perdure.index.vector_search import QueryVector
 
 EVENT_TYPES = (
     memory_events.EVENT_TYPE,
@@ -423,18 +424,17 @@ def _score_memories(
     index: IndexConnection, principal: Principal, query: str, query_vector: QueryVector | None, n_candidates: int
 ) -> Mapping[int, _LegScores]:
     """Return the scores of at least n memories, if so many match, by their negative numbers."""
-    if query_vector is not None:
-        from perdure.index import hybrid
-
-        try:
-            ranking = hybrid.rank_turns(
-                index, principal, query, query_vector, filters=_ONLY_MEMORIES, limit=n_candidates
-            )
-            return {turn: (leg.fused, leg.keyword, leg.vector) for turn, leg in ranking.scores.items()}
-        except VectorsMissing:
-            pass  # search by words alone; `status` reports the missing vectors
     by_words = keyword.find_candidates(index, principal, query, filters=_ONLY_MEMORIES, limit=n_candidates)
-    best: dict[int, _LegScores] = {}
+    bm25: dict[int, float] = {}
     for item in by_words.scored:
-        best.setdefault(item.turn, (item.score, item.score, None))
-    return best
+        bm25.setdefault(item.turn, item.score)
+    if query_vector is None:
+        return {turn: (score, score, None) for turn, score in bm25.items()}
+    bm25 = bm25 if by_words.terms else {}
+    read_scope = visibility.get_read_scope(index, principal)
+    try:
+        cosines = query_vector.score_turns(index, read_scope, filters=_ONLY_MEMORIES, k=n_candidates, others=list(bm25))
+    except VectorsMissing:  # search by words alone; `status` reports the missing vectors
+        return _score_memories(index, principal, query, None, n_candidates)
+    fused = fuse_legs(bm25, cosines, vector=query_vector.weight)
+    return {turn: (fused[turn], bm25.get(turn), cosines.get(turn)) for turn in fused}

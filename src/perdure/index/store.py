@@ -141,11 +141,7 @@ class IndexConnection:
     def __init__(self, path: Path, *, writable: bool = True, create: bool = False) -> None:
         """Open an index file. Raises IndexMissing, IndexDamaged, ReadOnlyHome, DiskFull."""
         flags = apsw.SQLITE_OPEN_READWRITE if writable else apsw.SQLITE_OPEN_READONLY
-        self.path = path
-        self._name_numbers: dict[tuple[str, str], int] = {}
-        self._chunk_counts: Counter[tuple[int, int]] = Counter()  # (owner, name)
-        self._n_transactions = 0
-        self.temp_cache: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (key, value)
+        self._init_caches(path)
         try:
             try:
                 self.db = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
@@ -163,6 +159,14 @@ class IndexConnection:
             raise DiskFull(str(path)) from error
         except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
             raise IndexDamaged(f"{path} ({error})") from error
+
+    def _init_caches(self, path: Path) -> None:
+        self.path = path
+        self._name_numbers: dict[tuple[str, str], int] = {}
+        self._chunk_counts: Counter[tuple[int, int]] = Counter()  # (owner, name)
+        self._n_transactions = 0
+        self.temp_cache: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (key, value)
+        self._word_counts: dict[tuple[int, str], int] | None = None  # (owner, token), inside a snapshot for reading
 
     def _open_unwritable(self) -> None:
         """Open a file in a folder where not even SQLite can create its own files: nobody writes there, so none are
@@ -182,13 +186,16 @@ class IndexConnection:
             self.db.pragma("secure_delete", True)
         if create and self.db.pragma("user_version") == 0:
             self.path.chmod(0o600)
-            with self.db:
-                for statement in _TABLES.split(";"):
-                    self.db.execute(statement)
-                self.db.pragma("user_version", SCHEMA)
+            self._create_tables()
         if self.db.pragma("user_version") != SCHEMA:
             raise IndexDamaged(f"{self.path} (made by another version)")
         self.db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
+
+    def _create_tables(self) -> None:
+        with self.db:
+            for statement in _TABLES.split(";"):
+                self.db.execute(statement)
+            self.db.pragma("user_version", SCHEMA)
 
     def find_damage(self) -> str:
         """Read every page of the file; return what is wrong with it, or ""."""
@@ -249,13 +256,25 @@ class IndexConnection:
         """Open one snapshot for several reads."""
         with self._map_errors():
             self.db.execute("BEGIN")
+            self._word_counts = {}
             try:
                 yield self.db
             except BaseException:
                 self.temp_cache = None  # the rollback removes its rows in TEMP tables
                 self.db.execute("ROLLBACK")
                 raise
+            finally:
+                self._word_counts = None
             self.db.execute("COMMIT")
+
+    def count_chunks_with(self, user: int, tokens: Iterable[str]) -> dict[str, int]:
+        """Return for each token of the full-text index how many chunks of an owner hold it; read once in a snapshot."""
+        known = self._word_counts if self._word_counts is not None else {}
+        new_tokens = [token for token in dict.fromkeys(tokens) if (user, token) not in known]
+        query = f'SELECT term, doc FROM "vocab_{user}" WHERE term IN ({", ".join("?" * len(new_tokens))})'
+        counts = dict(self.select(query, *new_tokens)) if new_tokens else {}
+        known.update(((user, token), int(counts.get(token, 0))) for token in new_tokens)
+        return {token: known[user, token] for token in tokens}
 
     def get_version(self) -> tuple[int, int]:
         """Return a value that changes with every commit to the file, by any process."""
@@ -334,6 +353,17 @@ class IndexConnection:
             return int(number)
         self.db.execute("INSERT INTO facet(kind, value) VALUES (?, ?)", (kind, value))
         return self.db.last_insert_rowid()
+
+
+class TemporaryIndex(IndexConnection):
+    """An index for one question, which lies in memory, or in a nameless file once it is large."""
+
+    def __init__(self) -> None:
+        self._init_caches(Path("temporary index"))
+        self.db = apsw.Connection("")
+        self.db.pragma("cache_size", -PAGE_CACHE_KIB)
+        self.db.pragma("journal_mode", "off")
+        self._create_tables()
 
 
 def open_current(home: Path, *, writable: bool, create: bool = False) -> IndexConnection:

@@ -193,6 +193,34 @@ class VectorSpace(NamedTuple):
         )
 
 
+class QueryVector(NamedTuple):
+    """A query as a vector, and the vectors with which it may be compared."""
+
+    space: VectorSpace
+    vector: Vectors  # (1, dimension)
+    weight: float  # of the vector leg
+
+    def score_turns(
+        self, index: IndexConnection, read_scope: ReadScope, *, filters: Filters, k: int, others: Sequence[int]
+    ) -> dict[int, float]:
+        """Return the best cosine of each of the nearest turns, k or more, and of the others that have vectors. Raises
+        VectorsMissing.
+        """
+        (nearest_chunks,) = self.space.find_nearest(index, self.vector, filters=filters, k=k, read_scope=read_scope)
+        turns = {
+            turn
+            for chunk_group in split_values([chunk for chunk, _ in nearest_chunks])
+            for (turn,) in index.select(
+                f"SELECT turn FROM chunk WHERE id IN ({', '.join('?' * len(chunk_group))})", *chunk_group
+            )
+        }
+        owners, vectors = self.space.fetch_of_turns(index, sorted(turns.union(others)))
+        best_cosines: dict[int, float] = {}
+        for turn, cosine in zip(owners, (vectors @ self.vector[0]).tolist(), strict=True):
+            best_cosines[turn] = max(cosine, best_cosines.get(turn, cosine))
+        return best_cosines
+
+
 def _merge_nearest(results: Sequence[NearestRows], k: int) -> list[tuple[int, float]]:
     """Return (chunk, cosine) of the k nearest of several slabs, nearest first."""
     pairs = [

@@ -148,7 +148,7 @@ class MemoryRoom(Memories):
         rows = pending_rows(pending)
         query_vectors = None
         if pending is not None and rows is not None and rows.any():
-            from perdure.index.hybrid import QueryVector
+            from perdure.index.vector_search import QueryVector
 
             query_vectors = QueryVector(pending.space, rows, self.connections.config.search.vector_weight)
         principal = Principal(self.user) if is_own else self.connections.principal

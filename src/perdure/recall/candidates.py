@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from perdure.recall.fuse import Matrix, Neighbours, Scores
+from perdure.index.fuse import Matrix, Neighbours, Scores
 from perdure.recall.truth import Beliefs
 from perdure.types import Memory, Role, Window
 

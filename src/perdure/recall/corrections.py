@@ -15,6 +15,7 @@ from perdure.recall.diversify import Likeness
 
 TimesByTurn: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
 MIN_SHARED = 0.4  # of the words of the shorter of two turns, from which they may state the same
+MIN_SESSION_TURNS = 2  # cues from which on a session is about what is asked
 MIN_ASKED = 0.5  # of the question's words in the earlier turn that the later one holds
 
 
@@ -87,6 +88,28 @@ def put_latest_before(
             ordered = [turn_id for turn_id in ordered if turn_id != latest_id]
             ordered.insert(ordered.index(chosen_id), latest_id)
     return ordered
+
+
+def put_later_sessions_first(
+    chosen: Sequence[str], sessions: Mapping[str, str], times: TimesByTurn, is_strong: Callable[[str], bool]
+) -> list[str]:
+    """Return the chosen turns; those of sessions with several of them come first, the latest session before the others.
+
+    sessions: turn id -> session, of turns that have one. is_strong: whether a turn answers well; a session counts only
+    with such a turn. Two sessions about one thing are two states of it, and the later state is in force.
+    """
+    turns_by_session: dict[str, list[str]] = {}
+    for turn_id in chosen:
+        if turn_id in sessions and times.get(turn_id) is not None:
+            turns_by_session.setdefault(sessions[turn_id], []).append(turn_id)
+    told_at = {
+        session: max(filter(None, map(times.get, turn_ids)))
+        for session, turn_ids in turns_by_session.items()
+        if len(turn_ids) >= MIN_SESSION_TURNS and any(map(is_strong, turn_ids))
+    }
+    latest_first = sorted(told_at, key=lambda session: told_at[session], reverse=True)
+    first_ids = [turn_id for session in latest_first for turn_id in turns_by_session[session]]
+    return first_ids + [turn_id for turn_id in chosen if turn_id not in first_ids] if len(told_at) > 1 else list(chosen)
 
 
 def is_later(turn_id: str, other_id: str, times: TimesByTurn) -> bool:

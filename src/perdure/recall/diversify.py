@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from perdure.recall.fuse import rank_ids
+from perdure.index.fuse import rank_ids
 
 Likeness = Callable[[str, str], float]  # two ids -> likeness, 0 to 1
 

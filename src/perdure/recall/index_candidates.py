@@ -19,12 +19,12 @@ from perdure.access.redact import mask
 from perdure.formats.call_text import calls_web
 from perdure.index import keyword, memory_replay, memory_rows, visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms
+from perdure.index.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.recall.candidates import MAX_CLOSING, MAX_STEPS, CandidateDetail, Exchange, NameSighting, TurnFact
-from perdure.recall.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.recall.truth import Belief, Beliefs
-from perdure.types import Filters, Memory, Principal, Role, Window
+from perdure.types import Filters, Hit, Memory, Principal, Role, Window
 
 if TYPE_CHECKING:  # it imports numpy, which keyword recall does not need
     from perdure.index.vector_search import VectorSpace
@@ -46,6 +46,7 @@ class IndexCandidates:
     space: VectorSpace | None = None
     as_of: datetime | None = None  # beliefs are judged by what had been stated until then; None: now
     agent: str | None = None  # whose memories are read, beside those of no agent and what others share; None: all
+    dropped_words: dict[str, None] = field(default_factory=dict)  # words of queries too frequent to rank by
     _numbers_by_id: dict[str, int] = field(default_factory=dict)  # turn id -> number
     _ids_by_number: dict[int, str] = field(default_factory=dict)
     _matched_chunks: dict[int, int] = field(default_factory=dict)  # turn -> its best matching chunk
@@ -67,6 +68,7 @@ class IndexCandidates:
 
     def _score_words(self, query: str, k: int, filters: Filters) -> Scores:
         candidates = keyword.find_candidates(self.index, self.principal, query, filters=filters, limit=k)
+        self.dropped_words.update(dict.fromkeys(candidates.dropped))
         return self._take_best_turns(((item.turn, item.chunk, item.score) for item in candidates.scored), k)
 
     def search_vectors(self, queries: Matrix, k: int, window: Window | None = None) -> list[Scores]:
@@ -260,13 +262,9 @@ class IndexCandidates:
 
     def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
         """Return the details of each of these turns, with the text of the chunk that matched, or its first chunk."""
-        all_numbers = [self._numbers_by_id[candidate_id] for candidate_id in ids if candidate_id in self._numbers_by_id]
-        memories_by_id = {m.memory_id: m for m in self._get_memories(all_numbers).values()}
-        numbers = [number for number in all_numbers if number > 0]
-        unmatched = [turn for turn in numbers if turn not in self._matched_chunks]
-        first_chunks = dict(self._query_in("SELECT turn, id FROM chunk WHERE turn IN ({}) AND n = 0", unmatched))
-        chunks = [self._matched_chunks.get(turn) or first_chunks.get(turn) for turn in numbers]
-        hits = keyword.read_hits(self.index, [(chunk, 0.0) for chunk in chunks if chunk is not None])
+        numbers = [self._numbers_by_id[candidate_id] for candidate_id in ids if candidate_id in self._numbers_by_id]
+        memories_by_id = {m.memory_id: m for m in self._get_memories(numbers).values()}
+        hits = self.read_hits(dict.fromkeys(ids, 0.0))
         before = keyword.read_text_before(self.index, hits)
         details_by_id = {
             hit.turn_id: CandidateDetail(
@@ -292,6 +290,18 @@ class IndexCandidates:
             candidate_id: _to_detail(memory, self.principal.user) for candidate_id, memory in memories_by_id.items()
         }
         return {candidate_id: details_by_id[candidate_id] for candidate_id in ids if candidate_id in details_by_id}
+
+    def read_hits(self, scores: Scores, *, limit: int | None = None) -> list[Hit]:
+        """Return the turns among these candidates as hits with these scores, in this order. The text of each is the
+        chunk that matched, or its first chunk.
+        """
+        numbers = [(self._numbers_by_id[turn_id], turn_id) for turn_id in scores if turn_id in self._numbers_by_id]
+        turns = {number: scores[turn_id] for number, turn_id in numbers if number > 0}
+        turns = dict(list(turns.items())[:limit])
+        unmatched = [turn for turn in turns if turn not in self._matched_chunks]
+        first_chunks = dict(self._query_in("SELECT turn, id FROM chunk WHERE turn IN ({}) AND n = 0", unmatched))
+        chunks = [(self._matched_chunks.get(turn) or first_chunks.get(turn), score) for turn, score in turns.items()]
+        return keyword.read_hits(self.index, [(chunk, score) for chunk, score in chunks if chunk is not None])
 
     # memories -------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ MIN_WORD_WEIGHT = 0.1  # weight of a word that occurs everywhere: in a memory of
 MIN_NAME_RARITY = 1.0  # lowest ln(turns / turns with the name) at which a known name counts
 ENOUGH_COVERAGE = 0.6  # of the query words in one turn: relevant whatever the vectors say
 N_CACHED_STEMS, N_CACHED_TEXTS = 16_384, 64  # cached: a recall reads its best texts several times
+MAX_ENDING = 4  # letters of the longest ending that `stem` takes off
 MIN_HELD_WORDS = 2  # query words that the turn must hold for that
 WORDS = "words"  # in place of a model's name: the words decide
 MIN_ANSWERS = 10  # about blocks of one model, before its limits change
@@ -135,11 +136,41 @@ def weigh_words(words: Mapping[str, tuple[int, float]]) -> dict[str, float]:
 def find_held_words(words: Iterable[str], texts: Mapping[_Id, str]) -> dict[_Id, frozenset[str]]:
     """Return for each text which of the words of a query it holds, in any of their forms."""
     stems_by_word = {word: extract_stems(word) for word in words}
+    all_stems = frozenset[str]().union(*stems_by_word.values())
     held_words: dict[_Id, frozenset[str]] = {}
     for text_id, candidate_text in texts.items():
-        held_stems = extract_stems(candidate_text)
+        held_stems = find_held_stems(all_stems, candidate_text)
         held_words[text_id] = frozenset(word for word, stems in stems_by_word.items() if stems <= held_stems)
     return held_words
+
+
+def find_held_stems(stems: frozenset[str], candidate_text: str) -> frozenset[str]:
+    """Return those of these stems that `extract_stems` finds in a text, without stemming all its words.
+
+    >>> sorted(find_held_stems(frozenset({"port", "usage", "art"}), "Ports of CalculateTokenUsage, important"))
+    ['port', 'usage']
+    """
+    if not candidate_text.isascii():
+        return stems & extract_stems(candidate_text)
+    lowered = candidate_text.lower()
+    inside = [stem for stem in stems if stem in lowered]
+    held_stems = frozenset(stem for stem in inside if _has_word(lowered, stem))
+    if len(held_stems) == len(inside):
+        return held_stems
+    return held_stems | (stems & set(map(stem, text.find_camel_parts(candidate_text))))
+
+
+def _has_word(lowered: str, word_stem: str) -> bool:
+    """Return True if a word of an ASCII text has this stem: it begins with it, and a known ending follows."""
+    start = lowered.find(word_stem)
+    while start >= 0:
+        end = start + len(word_stem)
+        if not lowered[start - 1 : start].isalnum():
+            ending = _WORDS.match(lowered, end)
+            if ending is None or (len(ending[0]) <= MAX_ENDING and stem(word_stem + ending[0]) == word_stem):
+                return True
+        start = lowered.find(word_stem, end)
+    return False
 
 
 @lru_cache(maxsize=N_CACHED_TEXTS)

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perdure import text
+from perdure.index.fuse import Scores
 from perdure.recall.candidates import TurnFact
-from perdure.recall.fuse import Scores
 from perdure.recall.judge import extract_query_words, extract_stems
 from perdure.regex import lazy_re
 from perdure.types import Cue, Plan, Recalled

@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from perdure.recall.candidates import CandidateSource, TurnFact
-from perdure.recall.fuse import (
+from perdure.index.fuse import (
     Matrix,
+    Neighbours,
     Scores,
     clamp_cosines,
+    fuse_legs,
     min_max,
     rank_ids,
     reciprocal_rank,
     spread,
-    sum_weighted,
     take_best,
 )
+from perdure.recall.candidates import CandidateSource, TurnFact
 from perdure.recall.tuning import Tuning
 from perdure.types import Plan, Window
 
@@ -33,6 +34,7 @@ class Ranking:
     legs: Mapping[str, Scores]  # keyword and vector, normalised; speaker, time, done, recent as added
     bm25: Mapping[str, float]  # raw
     cosine: Mapping[str, float]  # raw
+    fused: Mapping[str, float]  # the weighted sum of both legs, before anything is added
     facts: Mapping[str, TurnFact]
 
 
@@ -52,38 +54,25 @@ def rank(candidates: CandidateSource, plan: Plan, plan_vectors: PlanVectors, tun
     vector_hits = _search_vectors(candidates, vectors, windows, tuning)
     cosine = _add_missing_cosines(candidates, vectors, bm25, vector_hits)
     fused = _fuse_legs(bm25, cosine, tuning)
-    scores = _spread_to_neighbours(candidates, vectors, (bm25, cosine, fused), tuning)
+    neighbours = _find_neighbours(candidates, fused, tuning)
+    near_ids = {near_id for turn_neighbours in neighbours.values() for near_id, _ in turn_neighbours}
+    if vectors is not None and near_ids - set(fused):
+        cosine |= _compute_cosines(candidates, vectors, near_ids - set(fused))
+        fused = _fuse_legs(bm25, cosine, tuning)
+    scores = spread(fused, neighbours, tuning.neighbours)
     facts = candidates.get_facts(sorted(scores))
     bonuses_by_leg = compute_bonuses(plan, facts, tuning)
     for leg in bonuses_by_leg.values():
         for turn_id, bonus in leg.items():
             scores[turn_id] += bonus
     legs = {"keyword": min_max(bm25), **({"vector": clamp_cosines(cosine)} if cosine else {}), **bonuses_by_leg}
-    return Ranking(scores, legs, bm25, cosine, facts)
+    return Ranking(scores, legs, bm25, cosine, fused, facts)
 
 
-def _spread_to_neighbours(
-    candidates: CandidateSource,
-    vectors: Matrix | None,
-    legs: tuple[dict[str, float], dict[str, float], dict[str, float]],
-    tuning: Tuning,
-) -> dict[str, float]:
-    """Return the fused scores with shares of their best neighbours' scores added.
-
-    A neighbour that no leg found gets its cosine, which is added to the vector leg.
-    """
-    bm25, cosine, fused = legs
+def _find_neighbours(candidates: CandidateSource, fused: Scores, tuning: Tuning) -> Neighbours:
+    """Return the neighbours of the best candidates, to which they give a share of their scores."""
     reach = len(tuning.neighbours)
-    if not reach or not fused:
-        return fused
-    neighbours = candidates.find_neighbours(rank_ids(fused)[: tuning.lenders], reach)
-    if vectors is not None:
-        unscored_ids = {
-            neighbour_id for turn_neighbours in neighbours.values() for neighbour_id, _ in turn_neighbours
-        } - set(fused)
-        cosine |= _compute_cosines(candidates, vectors, unscored_ids)
-        fused = _fuse_legs(bm25, cosine, tuning)
-    return spread(fused, neighbours, tuning.neighbours)
+    return candidates.find_neighbours(rank_ids(fused)[: tuning.lenders], reach) if reach and fused else {}
 
 
 def list_keyword_texts(plan: Plan) -> tuple[str, ...]:
@@ -141,14 +130,9 @@ def _compute_cosines(candidates: CandidateSource, vectors: Matrix, turn_ids: Ite
 
 
 def _fuse_legs(bm25: Scores, cosine: Scores, tuning: Tuning) -> dict[str, float]:
-    legs: dict[str, Scores] = {}
-    if bm25:
-        legs["keyword"] = min_max(bm25)
-    if cosine:
-        legs["vector"] = clamp_cosines(cosine)
     if tuning.by_rank:
-        return reciprocal_rank([rank_ids(leg) for _, leg in sorted(legs.items())])
-    return sum_weighted(legs, {"keyword": 1 - tuning.vector, "vector": tuning.vector})
+        return reciprocal_rank([rank_ids(leg) for leg in (bm25, clamp_cosines(cosine)) if leg])
+    return fuse_legs(bm25, cosine, vector=tuning.vector)
 
 
 def compute_bonuses(plan: Plan, facts: Mapping[str, TurnFact], tuning: Tuning) -> dict[str, dict[str, float]]:

@@ -9,41 +9,35 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TypeAlias
 
 from perdure import text
-from perdure.access.scan import Finding, digest_text
 from perdure.config import LimitsConfig
-from perdure.formats.call_text import describe_calls
+from perdure.index.fuse import rank_ids
 from perdure.recall import judge
-from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
+from perdure.recall.candidates import CandidateSource, NameSighting
 from perdure.recall.corrections import (
     find_corrections,
     is_later,
     order_newer_first,
+    put_later_sessions_first,
     put_latest_before,
     restates,
 )
+from perdure.recall.cues import add_note, build_cues, pack_cues, scan_cues
 from perdure.recall.diversify import Likeness, diversify, split_repeats
-from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
-from perdure.recall.pack import BEFORE_CHARS, explain_cue, find_matching_words, is_dependent, pack
 from perdure.recall.rank import PlanVectors, Ranking, rank
+from perdure.recall.recaller import NO_CONTEXT, RecallContext
 from perdure.recall.refine import refine
-from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
-from perdure.recall.tuning import DEFAULT, Tuning
-from perdure.text import describe_file, format_age, one_line
-from perdure.types import MCP_RUNTIME, Cue, Plan, Recalled, Window, WithheldText
+from perdure.recall.truth import N_LOOKED_AT, TruthScores, score_beliefs
+from perdure.recall.tuning import Tuning
+from perdure.types import Cue, Plan, Recalled, Window, WithheldText
 
 N_JUDGED = 10  # best candidates whose words the judge reads
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
 N_SCANNED = 8  # rounds of choosing without cues that read like orders; after that there are fewer cues
 CLOSED_INTENTS = ("task", "latest", "overview", "history")  # answered by how a talk ended
 NOTHING_ASKED = "the message asks for nothing"
-TextScan: TypeAlias = "Callable[[str], Sequence[Finding]]"  # findings in a text that nobody allowed
-ChangeNote: TypeAlias = (
-    "Callable[[str, str | None, datetime | None], str]"  # words, project, time -> what changed since
-)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -71,48 +65,21 @@ class Assessment:
     truth: TruthScores
 
 
-def recall(  # noqa: PLR0913 - what a home adds to candidates and plan; all has defaults
-    candidates: CandidateSource,
-    plan: Plan,
-    *,
-    vectors: PlanVectors = None,
-    model: str = "",
-    session_turn_ids: Collection[str] = (),
-    explain: bool = False,
-    scan_text: TextScan | None = None,
-    describe_changes: ChangeNote | None = None,
-    limits: Mapping[str, LimitsConfig] | None = None,
-    tuning: Tuning = DEFAULT,
-) -> Recalled:
+def recall(candidates: CandidateSource, plan: Plan, context: RecallContext = NO_CONTEXT) -> Recalled:
     """Return the cues for a plan, best first, within the budget of tokens; none if nothing is relevant.
 
-    If the latest is asked for, a later turn comes before an earlier one that is alike.
-
-    vectors: a row for each text of `list_texts_to_embed(plan)`, or a function that waits for them; None
-    without vectors. model: the name of the model that made them, as `judge.THRESHOLDS` knows it.
-    session_turn_ids: turns that the session holds, which are not said again. explain: say for every other
-    candidate why it is no cue. scan_text: finds text that reads like an order to a model; such a cue is
-    left out, and the next one takes its room. describe_changes: says what has changed since a memory was
-    stated. limits: a home's own, below which recall is silent, by model.
+    If the latest is asked for, a later turn comes before an earlier one that is alike. A cue whose text reads like an
+    order to a model is left out, and the next one takes its room.
     """
     if not plan.queries and not plan.windows:
         return Recalled((), plan, silent=NOTHING_ASKED)
     timer = _StepTimer()
-    assessment = assess(candidates, plan, vectors=vectors, model=model, limits=limits, tuning=tuning)
+    assessment = assess(candidates, plan, context)
     timer.mark("candidates")
-    recalled = compose(
-        candidates,
-        assessment,
-        session_turn_ids=session_turn_ids,
-        scan_text=scan_text,
-        describe_changes=describe_changes,
-        tuning=tuning,
-    )
+    recalled = compose(candidates, assessment, context)
     timer.mark("cues")
-    if explain:
-        recalled = replace(
-            recalled, passed_over=_explain_passed_over(assessment.ranking, recalled, session_turn_ids, tuning)
-        )
+    if context.explain:
+        recalled = replace(recalled, passed_over=_explain_passed_over(assessment.ranking, recalled, context))
     verdict = assessment.verdict
     return replace(
         recalled,
@@ -125,24 +92,25 @@ def recall(  # noqa: PLR0913 - what a home adds to candidates and plan; all has 
     )
 
 
-def assess(
-    candidates: CandidateSource,
-    plan: Plan,
-    *,
-    vectors: PlanVectors = None,
-    model: str = "",
-    limits: Mapping[str, LimitsConfig] | None = None,
-    tuning: Tuning = DEFAULT,
-) -> Assessment:
-    """Return the ranked candidates of a plan and the judge's verdict on them: all that search and evaluation
-    need.
-    """
+def assess(candidates: CandidateSource, plan: Plan, context: RecallContext = NO_CONTEXT) -> Assessment:
+    """Return the ranked candidates of a plan and the judge's verdict on them: all that evaluation needs."""
     plan = add_event_windows(candidates, plan)
-    ranking = refine(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
-    ranking, truth = _apply_beliefs(candidates, plan, ranking, tuning)
+    ranking, truth = rank_candidates(candidates, plan, context.vectors, context.tuning)
     name_sightings = candidates.find_names(plan.names)
-    verdict = _judge_candidates(candidates, plan, ranking, name_sightings, model if ranking.cosine else "", limits)
+    model = context.model if ranking.cosine else ""
+    verdict = _judge_candidates(candidates, plan, ranking, name_sightings, model, context.limits)
     return Assessment(plan, ranking, name_sightings, verdict, truth)
+
+
+def rank_candidates(
+    candidates: CandidateSource, plan: Plan, vectors: PlanVectors, tuning: Tuning
+) -> tuple[Ranking, TruthScores]:
+    """Return the candidates of a plan, ranked, with the beliefs that changed their scores: the one ranking that search
+    and recall share.
+    """
+    return _apply_beliefs(
+        candidates, plan, refine(candidates, plan, rank(candidates, plan, vectors, tuning), tuning), tuning
+    )
 
 
 def _apply_beliefs(
@@ -164,56 +132,42 @@ def _apply_beliefs(
     return replace(ranking, scores=truth.scores, facts=facts), truth
 
 
-def compose(
-    candidates: CandidateSource,
-    assessment: Assessment,
-    *,
-    session_turn_ids: Collection[str] = (),
-    scan_text: TextScan | None = None,
-    describe_changes: ChangeNote | None = None,
-    tuning: Tuning = DEFAULT,
-) -> Recalled:
+def compose(candidates: CandidateSource, assessment: Assessment, context: RecallContext = NO_CONTEXT) -> Recalled:
     """Return the cues of an assessment, or silence with its reason."""
     plan, ranking = assessment.plan, assessment.ranking
     if assessment.verdict.silent:
         return Recalled((), plan, assessment.verdict.silent)
-    names_by_turn = {
-        turn_id: rare_name
-        for turn_id, rare_name in _choose_named_turns(assessment.name_sightings, ranking, tuning).items()
-        if turn_id not in set(session_turn_ids)
-    }
+    tuning, session_ids = context.tuning, set(context.session_turn_ids)
+    names_by_turn = _choose_named_turns(assessment.name_sightings, ranking, tuning)
     truth = assessment.truth
     trusted_ids = set(ranking.scores) - truth.distrusted_ids
     repeated_ids = {name for name, memory_id in truth.repeated_by.items() if memory_id in trusted_ids}
-    left_out_ids = repeated_ids | truth.distrusted_ids
+    left_out_ids = session_ids | repeated_ids | truth.distrusted_ids
     held_back: dict[str, WithheldText] = {}
     cues: list[Cue] = []
     for _ in range(N_SCANNED):
-        chosen_ids = _choose_turns(candidates, assessment, {*session_turn_ids, *left_out_ids, *held_back}, tuning)
-        names_by_turn = {
-            turn_id: name
-            for turn_id, name in names_by_turn.items()
-            if turn_id not in left_out_ids and turn_id not in held_back
-        }
-        cues, suspected_cues = _scan_cues(_build_cues(candidates, plan, ranking, chosen_ids, names_by_turn), scan_text)
+        excluded_ids = {*left_out_ids, *held_back}
+        chosen_ids = _choose_turns(candidates, assessment, excluded_ids, tuning)
+        named_turns = {turn_id: name for turn_id, name in names_by_turn.items() if turn_id not in excluded_ids}
+        cues = build_cues(candidates, plan, ranking, chosen_ids, named_turns)
+        cues, suspected_cues = scan_cues(cues, context.scan_text)
         held_back |= suspected_cues
         if not suspected_cues:
             break
-    cues = [_add_note(cue, truth, plan.asked_at, describe_changes) for cue in cues]
-    packed_cues, without_room = pack(cues, judge.extract_query_words(plan.question), max_tokens=tuning.max_tokens)
-    reason = (
-        "the matching text reads like an instruction to a model"
-        if held_back
-        else "this session already got everything that matches"
-    )
-    return Recalled(
-        packed_cues,
-        plan,
-        silent="" if packed_cues else reason,
-        n_tokens=sum(cue.n_tokens for cue in packed_cues),
-        without_room=without_room,
-        held_back=held_back,
-    )
+    cues = [add_note(cue, truth, plan.asked_at, context.describe_changes) for cue in cues]
+    return pack_cues(plan, cues, held_back, max_tokens=tuning.max_tokens)
+
+
+def tell(
+    candidates: CandidateSource, plan: Plan, scores: Mapping[str, float], context: RecallContext = NO_CONTEXT
+) -> Recalled:
+    """Return turns that another recaller chose as cues, best first: without what the session holds and what reads like
+    an order to a model, within the budget of tokens.
+    """
+    told_ids = [turn_id for turn_id in rank_ids(scores) if turn_id not in set(context.session_turn_ids)]
+    ranking = Ranking(scores, {}, {}, {}, {}, candidates.get_facts(told_ids))
+    cues, held_back = scan_cues(build_cues(candidates, plan, ranking, told_ids, {}), context.scan_text)
+    return pack_cues(plan, cues, held_back, max_tokens=context.tuning.max_tokens)
 
 
 def hide_scores(recalled: Recalled) -> Recalled:
@@ -225,35 +179,6 @@ def hide_scores(recalled: Recalled) -> Recalled:
         threshold=None,
         coverage=None,
     )
-
-
-def _scan_cues(cues: Sequence[Cue], scan_text: TextScan | None) -> tuple[list[Cue], dict[str, WithheldText]]:
-    """Return the cues that may be given, and those that may not. A suspicious turn before a cue is removed
-    alone.
-    """
-    if scan_text is None:
-        return list(cues), {}
-    safe_cues: list[Cue] = []
-    suspected_cues: dict[str, WithheldText] = {}
-    for cue in cues:
-        if findings := scan_text(cue.text):
-            suspected_cues[cue.turn_id] = WithheldText(findings[0].rule, digest_text(cue.text))
-        else:
-            before = one_line(cue.before, BEFORE_CHARS)
-            safe_cues.append(replace(cue, before="" if before and scan_text(before) else before))
-    return safe_cues, suspected_cues
-
-
-def _add_note(cue: Cue, truth: TruthScores, now: datetime, describe_changes: ChangeNote | None) -> Cue:
-    """Return a cue with the note that a reader needs beside its words."""
-    belief = truth.beliefs.get(cue.turn_id) or truth.ended_by_turn.get(cue.turn_id)
-    if belief:
-        cue = replace(cue, note=describe_belief(belief, now), is_history=belief.has_ended(now))
-    is_memory = cue.memory is not None or cue.runtime == "host-memory"
-    if describe_changes is None or not is_memory or cue.is_history or cue.is_shared:
-        return cue
-    changes = describe_changes(cue.text, cue.project, cue.stated_at)
-    return replace(cue, note="; ".join(filter(None, (cue.note, changes))))
 
 
 def add_event_windows(candidates: CandidateSource, plan: Plan) -> Plan:
@@ -347,10 +272,24 @@ def _choose_turns(
         if plan.intent == "task":
             follows = _make_later_run_test(candidates, ranking, measure_likeness, tuning)
             chosen_ids = put_latest_before(chosen_ids, new_ids, measure_likeness, follows, n_first=tuning.n_settled)
+            chosen_ids = _put_later_sessions_first(candidates, ranking, chosen_ids, tuning)
     if plan.intent in CLOSED_INTENTS and not plan.windows:
         chosen_ids += _find_closing(candidates, chosen_ids, excluded_ids)
     distinct_ids, repeated_ids = split_repeats(chosen_ids, repeats)
     return distinct_ids if is_cut else [*distinct_ids, *repeated_ids]
+
+
+def _put_later_sessions_first(
+    candidates: CandidateSource, ranking: Ranking, chosen_ids: Sequence[str], tuning: Tuning
+) -> list[str]:
+    """Return the chosen turns with those of the latest session before those of earlier ones about the same."""
+    details = candidates.get_details(chosen_ids)
+    sessions = {turn_id: detail.run_id for turn_id, detail in details.items() if detail.memory is None}
+    times = {turn_id: detail.stated_at for turn_id, detail in details.items()}
+    least = tuning.strong * max(ranking.scores.get(turn_id, 0.0) for turn_id in chosen_ids)
+    return put_later_sessions_first(
+        chosen_ids, sessions, times, lambda turn_id: ranking.scores.get(turn_id, 0.0) >= least
+    )
 
 
 def _find_closing(candidates: CandidateSource, chosen_ids: Sequence[str], excluded_ids: Collection[str]) -> list[str]:
@@ -373,6 +312,8 @@ def _make_repeat_test(truth: TruthScores, tuning: Tuning) -> Callable[[str, str]
         )
 
     def repeats(memory_id: str, other_id: str) -> bool:
+        if memory_id not in truth.beliefs or other_id not in truth.beliefs:
+            return False  # most candidates are turns
         stems, other_stems = read_stems(memory_id), read_stems(other_id)
         n_shared = len(stems & other_stems)
         has_same_numbers = not any(stem.isdecimal() for stem in stems ^ other_stems)
@@ -464,76 +405,7 @@ def _make_likeness(candidates: CandidateSource, turn_ids: Sequence[str]) -> Like
     return measure_likeness
 
 
-def _build_cues(
-    candidates: CandidateSource,
-    plan: Plan,
-    ranking: Ranking,
-    chosen_ids: Sequence[str],
-    names_by_turn: Mapping[str, str],
-) -> list[Cue]:
-    """Return the chosen turns and then those found by a rare name, as cues."""
-    turn_ids = [*chosen_ids, *(turn_id for turn_id in names_by_turn if turn_id not in chosen_ids)]
-    details = candidates.get_details(turn_ids)
-    facts = candidates.get_facts(turn_ids)
-    neighbours = candidates.find_neighbours(
-        [turn_id for turn_id in turn_ids if turn_id in details and is_dependent(details[turn_id].text)], 1
-    )
-    neighbour_details = candidates.get_details(
-        sorted({neighbour_id for turn_neighbours in neighbours.values() for neighbour_id, _ in turn_neighbours})
-    )
-    from_web_ids = candidates.find_from_web([turn_id for turn_id in turn_ids if turn_id in details])
-    cues = []
-    for turn_id in (turn_id for turn_id in turn_ids if turn_id in details):
-        detail = details[turn_id]
-        preceding_turns = [
-            neighbour_details[neighbour_id]
-            for neighbour_id, _ in neighbours.get(turn_id, ())
-            if neighbour_id in neighbour_details
-        ]
-        cues.append(
-            Cue(
-                detail.turn_id,
-                detail.run_id,
-                detail.conversation,
-                detail.role,
-                detail.stated_at,
-                detail.machine,
-                detail.runtime,
-                _show_text(detail),
-                ranking.scores.get(turn_id, 0.0),
-                {leg: scores[turn_id] for leg, scores in ranking.legs.items() if turn_id in scores},
-                explain_cue(
-                    turn_id,
-                    ranking.legs,
-                    facts[turn_id],
-                    plan,
-                    words=find_matching_words(detail.text, plan),
-                    entity=names_by_turn.get(turn_id, ""),
-                    is_memory=detail.memory is not None,
-                ),
-                before=_show_text(preceding_turns[0]) if preceding_turns else "",
-                memory=detail.memory,
-                user=detail.user,
-                is_shared=detail.is_shared,
-                chunk=detail.chunk,
-                project=detail.project,
-                age=format_age(detail.stated_at, plan.asked_at),
-                is_from_web=turn_id in from_web_ids or detail.runtime == MCP_RUNTIME,
-                is_history=detail.is_left and bool(describe_file(detail.runtime, detail.conversation, is_left=True)),
-                note=describe_file(detail.runtime, detail.conversation, is_left=detail.is_left),
-            )
-        )
-    return sorted(cues, key=lambda cue: cue.is_history)  # a paragraph that left its file comes after the others
-
-
-def _show_text(detail: CandidateDetail) -> str:
-    """Return the text of a candidate as its reader sees it: tool calls in words."""
-    return describe_calls(detail.text, detail.project, before=detail.before_call) if detail.is_call else detail.text
-
-
-def _explain_passed_over(
-    ranking: Ranking, recalled: Recalled, session_turn_ids: Collection[str], tuning: Tuning
-) -> dict[str, str]:
+def _explain_passed_over(ranking: Ranking, recalled: Recalled, context: RecallContext) -> dict[str, str]:
     """Say for each candidate that is no cue why."""
     packed_ids = {cue.turn_id for cue in recalled.cues}
     ranked_ids = rank_ids(ranking.scores)
@@ -543,11 +415,11 @@ def _explain_passed_over(
             continue
         if turn_id in recalled.held_back:
             reason = f"it reads like an instruction to a model ({recalled.held_back[turn_id].rule})"
-        elif turn_id in session_turn_ids:
+        elif turn_id in context.session_turn_ids:
             reason = "this session already got it"
         elif turn_id in recalled.without_room:
-            reason = f"it did not fit into {tuning.max_tokens:,} tokens"
-        elif ranking.cosine and ranking.scores[turn_id] < tuning.weakest * ranking.scores[ranked_ids[0]]:
+            reason = f"it did not fit into {context.tuning.max_tokens:,} tokens"
+        elif ranking.cosine and ranking.scores[turn_id] < context.tuning.weakest * ranking.scores[ranked_ids[0]]:
             reason = "it matches much less than the best one"
         elif position <= N_DIVERSIFIED:
             reason = "the cues match better or say the same"

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from perdure.index.fuse import Neighbours, rank_ids
 from perdure.recall import judge
 from perdure.recall.candidates import MAX_STEPS, CandidateDetail, CandidateSource
-from perdure.recall.fuse import Neighbours, rank_ids
 from perdure.recall.rank import Ranking
 from perdure.recall.tuning import Tuning
 from perdure.types import Plan

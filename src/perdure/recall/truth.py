@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from perdure.index.fuse import rank_ids
 from perdure.index.memory_replay import compute_decay
-from perdure.recall.fuse import rank_ids
 from perdure.recall.tuning import Tuning
 from perdure.types import Memory, Plan, Window
 

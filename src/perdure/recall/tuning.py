@@ -39,6 +39,7 @@ class Tuning:
     newer_fact_first: float = 0.45  # the same, if a fact is asked for and the later one states the same
     corrected: int = 3  # best cues for which a later, correcting turn is searched
     n_settled: int = 2  # best cues of a task before which the nearest turn of a later session goes
+    strong: float = 0.6  # share of the best cue's score from which a cue of a task makes its session one about it
     k: int = 8  # most cues for a question of fact
     k_broad: int = 12  # most cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k

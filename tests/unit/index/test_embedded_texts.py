@@ -2,8 +2,12 @@
 
 from itertools import permutations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from perdure.index.embedded_texts import read_embedded_texts
-from perdure.index.encoding import hash_embedded_text
+from perdure.index.encoding import build_embedded_text, hash_embedded_text
+from perdure.models.embedder import hash_text
 from perdure.types import Part
 from rig.index_rows import reply, say
 
@@ -83,3 +87,14 @@ def test_the_vector_of_an_earlier_release_is_removed_with_its_turn(file):
     alone = [item.text_alone for item in read_embedded_texts(file.index, [1, 2]).values()]
     file.add_run("s1", say("which port"))
     assert hash_embedded_text(alone[1]) in list_removed(file)
+
+
+def test_chunk_is_worded_with_its_speaker():
+    assert build_embedded_text("agent", "assistant", None, "Noted.") == "assistant: Noted."
+    assert build_embedded_text("agent", "assistant", 0, "x" * 1000) == "[1 January 1970] assistant: " + "x" * 150
+    assert build_embedded_text("person", "user", 0, "y" * 3000).endswith("y" * 3000)
+
+
+@given(st.text())
+def test_words_are_named_as_the_cache_names_them(words):
+    assert hash_embedded_text(words) == hash_text(words)

@@ -1,14 +1,17 @@
 """Vectors beside the words: slabs are filled once, both legs meet in one ranking, and nobody sees another's chunks."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
 import pytest
 
 from perdure.errors import TextRefused, VectorsMissing
-from perdure.index import embed, hybrid, vector_search, visibility
-from perdure.index.hybrid import QueryVector
+from perdure.index import embed, vector_search, visibility
 from perdure.index.vector_search import SlabFiles, VectorSpace
+from perdure.recall.index_candidates import IndexCandidates
+from perdure.recall.search import plan_search, search
+from perdure.recall.tuning import DEFAULT, REFERENCE
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters, Live, Part
 from rig.index_rows import ADA, START, make_memory, reply, say, share
@@ -39,7 +42,7 @@ class Space:
         return VectorSpace(self.info, self.files.open_slab(self.file.index, self.info))
 
     def ask(self, text):
-        return QueryVector(self.open(), EMBEDDER.embed([text], "query"))
+        return EMBEDDER.embed([text], "query")
 
 
 @pytest.fixture
@@ -162,49 +165,65 @@ def test_slab_of_another_owner_gives_only_what_is_shared(runs):
 # both legs ------------------------------------------------------------------------------------------------------
 
 
+def search_turns(file, space, query, **options):
+    """Text -> its place in a search by words and meaning."""
+    candidates = IndexCandidates(file.index, ADA, Filters(), space.open())
+    with file.index.begin_read():
+        scores = search(candidates, plan_search(query, now=START), space.ask(query), limit=9, **options)
+        hits = candidates.read_hits({score.turn_id: score.score for score in scores})
+    return dict(zip([hit.text for hit in hits], scores, strict=True))
+
+
 def test_turn_that_one_leg_alone_finds_is_in_the_ranking(runs):
     """ "buoy" is a word of one turn; its vector is near to the turns that share other words with the query."""
     space = Space(runs)
     space.fill()
-    result = hybrid.search_hybrid(runs.index, ADA, "red buoy", space.ask("red buoy"), filters=Filters(), limit=9)
-    assert result.mode == "hybrid" and result.n_unembedded == 0
-    assert {hit.text for hit in result.hits} == {"the red buoy", "a blue mast", "an anchor", "the red mast"}
-    assert result.hits[0].text == "the red buoy" and result.hits[0].score == pytest.approx(1.0)
-    by_text = {hit.text: hit for hit in result.hits}
-    assert by_text["an anchor"].keyword_score is None and by_text["an anchor"].vector_score is not None
-    assert by_text["the red mast"].keyword_score is not None
+    by_text = search_turns(runs, space, "red buoy")
+    assert set(by_text) == {"the red buoy", "a blue mast", "an anchor", "the red mast"}
+    assert next(iter(by_text)) == "the red buoy"
+    assert by_text["an anchor"].bm25 is None and by_text["an anchor"].cosine is not None
+    assert by_text["the red mast"].bm25 is not None
 
 
-def test_turn_without_a_vector_counts_as_near_as_the_average(runs):
+def test_score_of_both_legs_is_worked_out_by_hand(runs):
+    """Rows X08 to X11: BM25 by its range over the candidates, cosines cut to [0, 1], 0.7 and 0.3."""
+    space = Space(runs)
+    space.fill()
+    by_text = search_turns(runs, space, "red buoy", tuning=replace(REFERENCE, unsaid=0.0, programmed=0.0))
+    bm25 = [score.bm25 for score in by_text.values() if score.bm25 is not None]
+    for score in by_text.values():
+        by_words = 0.0 if score.bm25 is None else (score.bm25 - min(bm25)) / (max(bm25) - min(bm25))
+        assert score.legs == pytest.approx(0.3 * by_words + 0.7 * min(1, max(0, score.cosine)), abs=1e-9)
+
+
+def test_turn_without_a_vector_is_found_by_its_words(runs):
     space = Space(runs)
     space.fill(max_chunks=1)
-    result = hybrid.search_hybrid(runs.index, ADA, "red", space.ask("red"), filters=Filters(), limit=9)
-    assert result.n_unembedded == 3
-    assert {hit.text for hit in result.hits if hit.keyword_score is not None} == {"the red buoy", "the red mast"}
+    by_text = search_turns(runs, space, "red")
+    assert {text for text, score in by_text.items() if score.bm25 is not None} == {"the red buoy", "the red mast"}
 
 
-def test_meaning_alone_leaves_the_words_out(runs):
+def test_longer_list_begins_with_the_shorter_one(file):
+    file.add_run("s", *(say(f"buoy {n % 7} of {n}", minute=n) for n in range(40)))
+    space = Space(file)
+    space.fill()
+    candidates = IndexCandidates(file.index, ADA, Filters(), space.open())
+    with file.index.begin_read():
+        lists = [
+            search(candidates, plan_search("buoy 3", now=START), space.ask("buoy 3"), limit=limit,
+                   tuning=replace(DEFAULT, pool=5))
+            for limit in (5, 30)
+        ]  # fmt: skip
+    assert len(lists[1]) == 40 and lists[1][: len(lists[0])] == lists[0]
+    assert [score.score for score in lists[1]] == sorted((score.score for score in lists[1]), reverse=True)
+
+
+def test_missing_slab_file_is_reported(runs):
     space = Space(runs)
     space.fill()
-    result = hybrid.search_hybrid(
-        runs.index, ADA, "red", space.ask("red"), filters=Filters(), limit=9, use_words=False
-    )  # fmt: skip
-    assert result.mode == "semantic" and all(hit.keyword_score is None for hit in result.hits)
-    assert [hit.score for hit in result.hits] == sorted((hit.vector_score for hit in result.hits), reverse=True)
-
-
-def test_missing_slab_file_leaves_the_words_and_says_so(runs):
-    space = Space(runs)
-    space.fill()
-    query = space.ask("red")
-    query.space.slab.remove()
-    broken = QueryVector(
-        VectorSpace(space.info, SlabFiles(runs.folder).open_slab(runs.index, space.info)), query.vector
-    )
+    space.open().slab.remove()
     with pytest.raises(VectorsMissing):
-        broken.space.fetch_vectors(runs.index, [1])
-    result = hybrid.search_hybrid(runs.index, ADA, "red", broken, filters=Filters(), limit=9)
-    assert result.degraded == ("vector",) and {hit.text for hit in result.hits} == {"the red buoy", "the red mast"}
+        search_turns(runs, space, "red")
 
 
 def test_vectors_of_turns_are_one_for_each_chunk(runs):

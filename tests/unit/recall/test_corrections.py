@@ -6,7 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.recall.corrections import find_corrections, is_later, order_newer_first, put_latest_before, restates
+from perdure.recall.corrections import (
+    find_corrections,
+    is_later,
+    order_newer_first,
+    put_later_sessions_first,
+    put_latest_before,
+    restates,
+)
 
 FIRST_AT = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = {name: FIRST_AT + timedelta(days=n) for n, name in enumerate("abcd")} | {"undated": None}
@@ -40,6 +47,24 @@ def test_three_statements_are_sorted_newest_first() -> None:
 def test_turn_of_a_later_session_stands_before_the_best_cues(chosen: str, n_first: int, ordered: str) -> None:
     """c is like a and later; it is found among all candidates, moved or added, and never stands twice."""
     assert put_latest_before(list(chosen), list("abcd"), measure_likeness, corrects, n_first=n_first) == list(ordered)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "weak", "ordered"),
+    [
+        ("a1 a2 b1 b2", "", "b1 b2 a1 a2"),  # two turns of each: the later session first
+        ("a1 a2 b1", "", "a1 a2 b1"),  # one turn is no session about it
+        ("a1 a2 b1 b2", "b1 b2", "a1 a2 b1 b2"),  # the later one hardly answers
+        ("a1 c1 b1 a2 b2", "", "b1 b2 a1 a2 c1"),
+        ("x1 a1 x2 a2", "", "x1 a1 x2 a2"),  # undated
+    ],
+)
+def test_later_of_two_sessions_about_a_task_comes_first(chosen: str, weak: str, ordered: str) -> None:
+    turn_ids = chosen.split()
+    sessions = {turn_id: turn_id[0] for turn_id in turn_ids}
+    times = {turn_id: TIMES.get(turn_id[0]) for turn_id in turn_ids}
+    result = put_later_sessions_first(turn_ids, sessions, times, lambda turn_id: turn_id not in weak.split())
+    assert result == ordered.split()
 
 
 def test_correction_is_added_once() -> None:

@@ -13,6 +13,8 @@ from perdure.recall.judge import (
     AnsweredBlock,
     Evidence,
     FittedLimits,
+    extract_stems,
+    find_held_stems,
     fit_limits,
     gather_evidence,
     get_threshold,
@@ -183,3 +185,35 @@ def test_words_are_stemmed():
     assert [stem(word) for word in ("paints", "painted", "painting", "quickly", "bus", "数据")] == [
         "paint", "paint", "paint", "quick", "bus", "数据",
     ]  # fmt: skip
+
+
+FORMS = st.sampled_from(
+    [
+        "port",
+        "Ports",
+        "PortMapping",
+        "portings",
+        "important",
+        "HTTPServer",
+        "use",
+        "usage",
+        "uses's",
+        "run-time",
+        "über",
+        "Überport",
+        "数据库",
+        "a",
+        "bus",
+        "buses",
+        "parties",
+        "party",
+    ]
+)
+
+
+@given(parts=st.lists(FORMS, max_size=8), asked=st.lists(FORMS, min_size=1, max_size=4), gap=st.sampled_from(" _.\n-"))
+def test_held_stems_are_those_of_all_words(parts, asked, gap):
+    """The short way through a text finds what stemming all its words finds."""
+    candidate_text = gap.join(parts)
+    stems = frozenset().union(*map(extract_stems, asked))
+    assert find_held_stems(stems, candidate_text) == stems & extract_stems(candidate_text)

@@ -9,6 +9,7 @@ from perdure.recall.pack import explain_absence
 from perdure.recall.plan import plan
 from perdure.recall.rank import list_texts_to_embed, rank
 from perdure.recall.recall import recall
+from perdure.recall.recaller import RecallContext
 from perdure.recall.tuning import DEFAULT, REFERENCE
 from perdure.testing import START, WrittenCandidates
 
@@ -29,7 +30,7 @@ TURNS = {
 
 
 def _recall(message, memory=None, **options):
-    return recall(memory or WrittenCandidates(TURNS), plan(message, now=NOW), **options)
+    return recall(memory or WrittenCandidates(TURNS), plan(message, now=NOW), RecallContext(**options))
 
 
 def test_recall_finds_the_turn_with_its_source_and_reason():

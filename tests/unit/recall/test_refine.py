@@ -9,6 +9,7 @@ import pytest
 from perdure.recall.plan import plan
 from perdure.recall.rank import Ranking, rank
 from perdure.recall.recall import recall
+from perdure.recall.recaller import RecallContext
 from perdure.recall.refine import cover_with_neighbours, refine
 from perdure.recall.tuning import DEFAULT
 from perdure.testing import WrittenCandidates
@@ -103,7 +104,7 @@ def test_by_words_alone_the_scores_stay():
 
 def test_nothing_found_stays_nothing():
     memory, asked, _ = _rank("certificate")
-    nothing = Ranking({}, {}, {}, {}, {})
+    nothing = Ranking({}, {}, {}, {}, {}, {})
     assert refine(memory, asked, nothing, DEFAULT) is nothing
 
 
@@ -119,9 +120,11 @@ def test_a_cue_needs_a_share_of_the_best_score():
     turns["t9"] = ("user", "The berth of the pilot boat Kittiwake at the northern quay is number 14.")
     rows = {key: [0.1, 0.99] for key in turns} | {"t9": [0.9, 0.43]}
     memory, asked = WrittenCandidates(turns, rows), plan("Which berth has the pilot boat Kittiwake?", now=NOW)
-    found = recall(memory, asked, vectors=ASKED, model="all-minilm-l6-v2-int8", explain=True)
+    found = recall(memory, asked, RecallContext(ASKED, "all-minilm-l6-v2-int8", explain=True))
     assert [cue.turn_id for cue in found.cues] == ["t9"]
     assert "matches much less than the best one" in found.passed_over["t1"]
-    everything = recall(memory, asked, vectors=ASKED, model="all-minilm-l6-v2-int8", tuning=replace(DEFAULT, weakest=0))
+    everything = recall(
+        memory, asked, RecallContext(ASKED, "all-minilm-l6-v2-int8", tuning=replace(DEFAULT, weakest=0))
+    )
     assert len(everything.cues) > 1
     assert len(recall(memory, asked).cues) > 1

@@ -230,7 +230,9 @@ def format_scores(hit: Hit | MemoryHit) -> str:
     """Format the score of a hit and its parts."""
     keyword_part = "" if hit.keyword_score is None else f", words {hit.keyword_score:.3f}"
     vector_part = "" if hit.vector_score is None else f", meaning {hit.vector_score:.3f}"
-    return f"score {hit.score:.3f}{keyword_part}{vector_part}"
+    legs_score = getattr(hit, "legs_score", None)  # a memory's score is the sum of its legs
+    legs_part = "" if legs_score is None else f", both {legs_score:.3f}"
+    return f"score {hit.score:.3f}{keyword_part}{vector_part}{legs_part}"
 
 
 @contextmanager

@@ -240,6 +240,7 @@ def _search_to_json(result: SearchResult, query: str) -> dict[str, Any]:
                 "score": hit.score,
                 "keyword_score": hit.keyword_score,
                 "vector_score": hit.vector_score,
+                "legs_score": hit.legs_score,
                 "abandoned": hit.abandoned,
                 "is_summary": hit.is_summary,
                 "user": hit.user,

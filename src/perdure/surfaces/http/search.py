@@ -127,7 +127,7 @@ def _build_search_body(
     call: HttpCall, result: SearchResult, hits: Sequence[Hit], next_cursor: str | None, facets: Json
 ) -> Json:
     views = runs.read_visible_runs(call.home, (hit.run_id for hit in hits))
-    hit_bodies = [_build_hit(hit, result, views.get(hit.run_id)) for hit in hits]
+    hit_bodies = [_build_hit(hit, views.get(hit.run_id)) for hit in hits]
     timing = {
         "query_embed_ms": result.timings_ms.get("compute", 0.0),
         "query_queued_ms": result.timings_ms.get("queued", 0.0),
@@ -156,16 +156,15 @@ def _build_search_body(
     }
 
 
-def _build_hit(hit: Hit, result: SearchResult, view: RunView | None) -> Json:
+def _build_hit(hit: Hit, view: RunView | None) -> Json:
     """Encode a hit, and add what the record of its run says, under the names that the API promises."""
-    text_score = hit.score if result.mode == "keyword" else hit.keyword_score
     distance = None if hit.vector_score is None else 1 - hit.vector_score
     return {
         **encode_noun(hit),
         "chunk_idx": hit.chunk,
         "tags": list(view.tags) if view else [],
         "started_at": view.started_at if view else None,
-        "score": {"fused": hit.score, "vector_distance": distance, "text_match": text_score},
+        "score": {"fused": hit.score, "vector_distance": distance, "text_match": hit.keyword_score},
         "_links": runs.build_source_links(hit.run_id, view),
     }
 

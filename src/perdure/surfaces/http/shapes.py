@@ -459,6 +459,7 @@ class HitJson(Struct, frozen=True, rename={"links": "_links"}):
     is_summary: bool
     keyword_score: float | None
     vector_score: float | None
+    legs_score: float | None
     user: str
     chunk: int
     chunk_idx: int

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.recall.fuse import (
+from perdure.index.fuse import (
     EQUAL_SCORE,
     clamp_cosines,
     compute_rarity,

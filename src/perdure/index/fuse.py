@@ -1,16 +1,13 @@
-"""Fuse the legs of a search into one ranking, pass scores to neighbours, and expand queries by feedback.
+"""Fuse the legs of a search into one ranking, and pass scores to neighbours.
 
-Pure: no index, no model, no clock. Legs disagree about scale, so each is normalised on its own
-candidates before weights apply: BM25 by its range, a cosine by cutting off negative values. Ties break
-by id in `rank_ids`, so the same input gives the same order.
+Recall, search and the search of memories fuse by these functions. Pure: no index, no model, no clock.
+Legs disagree about scale, so each is normalised on its own candidates before weights apply: BM25 by its
+range, a cosine by cutting off negative values. Ties break by id in `rank_ids`, so the same input gives
+the same order.
 
 Neighbours: an answer beside its question is worth more, and so is a reaction beside the news. A turn
 gets a share of its better neighbour's score. Only scores from before this step are passed on, so the
 order of the turns does not matter and no score travels further than the reach.
-
-Feedback (pseudo-relevance feedback): the text of the best hits is taken as part of the question. Words
-in the manner of RM3 (Abdul-Jaleel and others, TREC 2004), with the rarity of a word instead of a
-background model; vectors in the manner of Rocchio.
 """
 
 from __future__ import annotations
@@ -19,12 +16,13 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
 
 Scores = Mapping[str, float]
+Id = TypeVar("Id", str, int)  # of what is ranked
 
 EQUAL_SCORE = 0.5  # score of every candidate of a leg if all are equal: the range is 0 then
 
@@ -45,7 +43,7 @@ def reciprocal_rank(legs: Sequence[Sequence[str]], *, k: int = 60) -> dict[str, 
     return dict(scores)
 
 
-def min_max(leg: Scores) -> dict[str, float]:
+def min_max(leg: Mapping[Id, float]) -> dict[Id, float]:
     """Return the scores of a leg scaled to [0, 1] by their own range; equal scores become EQUAL_SCORE.
 
     >>> min_max({"a": -2.0, "b": -6.0, "c": -4.0})
@@ -59,7 +57,7 @@ def min_max(leg: Scores) -> dict[str, float]:
     return {item_id: (score - lowest) / (highest - lowest) for item_id, score in leg.items()}
 
 
-def clamp_cosines(leg: Scores) -> dict[str, float]:
+def clamp_cosines(leg: Mapping[Id, float]) -> dict[Id, float]:
     """Return cosines cut to [0, 1]: a negative cosine says nothing.
 
     >>> clamp_cosines({"a": -0.2, "b": 0.4})
@@ -68,7 +66,7 @@ def clamp_cosines(leg: Scores) -> dict[str, float]:
     return {item_id: min(1.0, max(0.0, score)) for item_id, score in leg.items()}
 
 
-def sum_weighted(legs: Mapping[str, Scores], weights: Mapping[str, float]) -> dict[str, float]:
+def sum_weighted(legs: Mapping[str, Mapping[Id, float]], weights: Mapping[str, float]) -> dict[Id, float]:
     """Return the weighted sum of normalised legs; an id gets nothing from a leg that lacks it.
 
     The weights of the legs that exist are scaled to a sum of 1, so a leg that is missing as a whole takes
@@ -79,11 +77,25 @@ def sum_weighted(legs: Mapping[str, Scores], weights: Mapping[str, float]) -> di
     """
     present_weights = {leg_name: weights[leg_name] for leg_name in sorted(legs) if weights.get(leg_name, 0.0) > 0}
     total = sum(present_weights.values())
-    scores: dict[str, float] = defaultdict(float)
+    scores: dict[Id, float] = defaultdict(float)
     for leg_name, weight in present_weights.items():
         for item_id, score in legs[leg_name].items():
             scores[item_id] += weight / total * score
     return dict(scores)
+
+
+def fuse_legs(bm25: Mapping[Id, float], cosine: Mapping[Id, float], *, vector: float) -> dict[Id, float]:
+    """Return the weighted sum of both legs, each normalised over its own candidates. vector: weight of the cosines.
+
+    >>> fuse_legs({"a": 2.0, "b": 4.0}, {"a": 0.6, "c": -0.1}, vector=0.5)
+    {'a': 0.3, 'b': 0.5, 'c': 0.0}
+    """
+    legs: dict[str, Mapping[Id, float]] = {}
+    if bm25:
+        legs["keyword"] = min_max(bm25)
+    if cosine:
+        legs["vector"] = clamp_cosines(cosine)
+    return sum_weighted(legs, {"keyword": 1 - vector, "vector": vector})
 
 
 def take_best(legs: Sequence[Scores]) -> dict[str, float]:
