@@ -30,6 +30,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         *(["search", "--sweep", "--keep", str(keep), "--chunks", n] for n in chunks),
         ["search", "--chars", "1500", "--chunks", chunks[0]],
         ["opening", "--keep", str(keep), "--chunks", *opened, *(["--rebuild-mb", "2"] if few else [])],
+        ["speed", "--keep", str(keep), "--chunks", chunks[0], *(["--runs", "10", "--mb", "2"] if few else [])],
         ["start", *(["--rounds", "3"] if few else ["--keep", str(keep), "--chunks", chunks[0]])],
         *(["visible", "--keep", str(keep), "--chunks", n] for n in chunks),
         ["privacy", "--worlds", "100" if few else "1000"],

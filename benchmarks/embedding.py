@@ -260,10 +260,10 @@ def reference(data: Path) -> None:
     makers: dict[str, Callable[[Sequence[str]], Vectors]] = {
         "minilm float32": lambda texts: np.array([exact_model.embed(ids(words)) for words in texts]),
         "minilm int8, one text a run": lambda texts: _batched(
-            local_embedders.read_weights(local_embedders.MINILM_MODEL), texts, 1
+            local_embedders.check_weights(local_embedders.MINILM_MODEL), texts, 1
         ),
         "minilm int8, 16 texts a run": lambda texts: _batched(
-            local_embedders.read_weights(local_embedders.MINILM_MODEL), texts, 16
+            local_embedders.check_weights(local_embedders.MINILM_MODEL), texts, 16
         ),
         **{f"static {name}": lambda texts, table=table: _summed(table, texts) for name, table in tables.items()},
         "static int8": lambda texts: local_embedders.StaticEmbedder().embed(texts, "document"),
@@ -288,7 +288,7 @@ def reference(data: Path) -> None:
     save("embedding-reference", {"rows": rows})
 
 
-def _batched(graph: bytes, texts: Sequence[str], n_texts: int) -> Vectors:
+def _batched(graph: Path, texts: Sequence[str], n_texts: int) -> Vectors:
     """Vectors of texts sorted by length, so many a run, padded to the longest."""
     session, model = local_embedders._open_session(graph, 1), local_embedders.MiniLM()
     ids = [model._to_token_ids(words) for words in texts]

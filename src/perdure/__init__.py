@@ -12,9 +12,6 @@
 Importing this costs little: what a name needs is loaded when it is first used.
 """
 
-from __future__ import annotations
-
-import importlib
 import sys
 
 TYPE_CHECKING = False  # as typing's own, which a hook would pay for
@@ -54,13 +51,15 @@ _PLACES = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module  # a hook pays for what is imported above
+
     if name in ("open", "connect", "Home", "RemoteHome"):
         _refuse_windows()
     if name == "open":
-        return importlib.import_module("perdure.home").open_home
+        return import_module("perdure.home").open_home
     if name in _PLACES:
-        return getattr(importlib.import_module(f"perdure.{_PLACES[name]}"), name)
+        return getattr(import_module(f"perdure.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'perdure' has no attribute {name!r}")
 
 

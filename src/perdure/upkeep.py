@@ -34,7 +34,7 @@ from perdure.errors import (
     ReadOnlyHome,
 )
 from perdure.identity import check_user
-from perdure.index import catchup, store
+from perdure.index import catchup, embedded_texts, store
 
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class Upkeep:
         """
         connections = self._connections
         index = connections.index()
-        if connections.may_have_vectors() and connections.vectors().has_new(index, user or connections.user):
+        if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
             connections.embed_new(index, user)
 
     # the archive ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perdure.capture import events
+from perdure.capture import events, hook
 
 
 class _Door(socketserver.StreamRequestHandler):
@@ -20,15 +20,28 @@ class _Door(socketserver.StreamRequestHandler):
         if not raw:
             return
         request = json.loads(raw)
+        if request["op"] == "hook":
+            self._serve_hook(request)
+            return
+        try:
+            self.wfile.write(self._answer_event(request))
+        except BrokenPipeError:
+            return  # the hook had no more time
+
+    def _serve_hook(self, request: dict[str, Any]) -> None:
+        try:
+            for part in hook.serve_event(request, ask_home=lambda asked: json.loads(self._answer_event(asked))):
+                self.wfile.write(part)
+        except BrokenPipeError:
+            return
+
+    def _answer_event(self, request: dict[str, Any]) -> bytes:
         self.server.asked.append(request)
         time.sleep(self.server.delay_s)
         event = request["event"]
         text = self.server.text.format(n=len(self.server.asked), kind=event["kind"], session=event["session"])
         answer = {"text": text, "notice": self.server.notice}
-        try:
-            self.wfile.write(self.server.raw or json.dumps(answer).encode() + b"\n")
-        except BrokenPipeError:
-            return  # the hook had no more time
+        return self.server.raw or json.dumps(answer).encode() + b"\n"
 
 
 class ScriptedResident(socketserver.ThreadingUnixStreamServer):

@@ -24,8 +24,8 @@ SQL_FILES = {  # outside of index/ and jobs/, sqlite.py and files called store.p
     "recall/index_candidates.py": "candidates of recall; a later change makes one ranking path inside index",
 }
 START_UP = {  # a hook, a command or a recall by words loads these, so they load the rest when it is used
-    "__init__.py", "capture/hook.py", "connections.py", "floor/room.py", "forgetting.py", "home.py",
-    "memories/room.py", "queries.py", "remote_home.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
+    "__init__.py", "capture/__main__.py", "capture/hook.py", "connections.py", "floor/room.py", "forgetting.py",
+    "home.py", "memories/room.py", "queries.py", "remote_home.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
 }  # fmt: skip
 LATER = {  # outside of these paths, the files that import something of ours when it is used: each with its reason
     "capture/enqueue.py": "a hook copies lines with it; few captures need projects or emitted lines",
@@ -44,7 +44,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "surfaces/cli/mcp.py": "the package `mcp` is optional",
     "surfaces/cli/memory_common.py": "only completion of ids needs the home here",
     "surfaces/cli/models.py": "the miner, 20 ms, is for one command",
-    "surfaces/cli/recall.py": "only --why-not reads what a page shows, 150 ms",
+    "surfaces/cli/recall.py": "--why-not reads what a page shows, 150 ms; the labels of memories are in recall, 10 ms",
     "surfaces/cli/search.py": "only `show` of a memory needs the commands of memories",
     "surfaces/health_checks.py": "the miner, 20 ms, is for homes that mine",
     "surfaces/http/server.py": "the package `mcp` is optional",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import perdure
+from perdure.testing import FakeEmbedder
 from perdure.types import Origin
 
 
@@ -55,9 +57,19 @@ def test_a_recall_by_words_loads_no_model_and_no_format(place: str) -> None:
     )
 
 
+def test_a_recall_by_words_beside_vectors_loads_no_numpy(tmp_path: Path) -> None:
+    with perdure.open(tmp_path / "home", embedder=FakeEmbedder()) as home:
+        home.capture(b'{"role": "user", "content": "We chose port 8417."}\n', runtime="messages", session="s")
+        home.upkeep.catch_up()
+        assert home.upkeep.embed().n_done
+    code = "import perdure\nhome = perdure.open(sys.argv[1])\nprint(home.recall('which port?', mode='keyword').cues)"
+    assert loaded(code, str(tmp_path / "home")) & {"numpy", "perdure.index.home_vectors"} == set()
+
+
 def test_command_loads_no_home_until_it_needs_one() -> None:
     held = loaded("import perdure.surfaces.cli.recall")
-    assert "perdure.surfaces.cli.common" in held and held & {"perdure.home", "numpy", "apsw", "rich.progress"} == set()
+    unneeded = {"perdure.home", "perdure.config", "perdure.recall.judge", "numpy", "apsw", "rich.progress"}
+    assert "perdure.surfaces.cli.common" in held and held & unneeded == set()
 
 
 def test_help_and_hooks_load_no_models() -> None:

@@ -9,11 +9,16 @@ import os
 import sys
 
 gc.disable()  # the process ends before a collection could pay
-sys.path.insert(0, __file__.rsplit("/", 3)[0])
+sys.path.append(__file__.rsplit("/", 3)[0])
 
 try:
-    from perdure.capture.hook import main
+    from perdure.capture.launch import launch
 
-    main()
+    payload, began_at, is_late = launch(sys.argv[1:])  # returns only where the resident home does not answer
+    from perdure.capture import hook
+
+    if is_late:
+        hook.report_late(sys.argv[1:], payload)
+    hook.main(sys.argv[1:], payload=payload, began_at=began_at)
 finally:
     os._exit(0)  # a broken installation must not block a client either

@@ -8,6 +8,9 @@ ends at the limit of the settings, whatever it is doing. A failure is noted in t
 Standard library only. Without a resident home it answers by itself, and a client's database is read by
 its adapter; for both the rest of Perdure is imported. On a thin machine, which keeps nothing itself, it
 asks the remote home instead, and sends there what was captured in the time that is left.
+
+With a resident home the process itself is only `launch`, and the same work is done in the resident home, by
+`serve_event`: nothing has to be imported there.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from perdure.capture import enqueue, events, failures, policy, quiet, transcripts
 from perdure.capture.events import HookEvent
+from perdure.capture.launch import describe_folders, describe_user
 from perdure.disk import make_folder
 from perdure.environ import find_home_path, find_user_home, read_variable
 from perdure.errors import Busy, HomeMissing, PerdureError, RemoteAway, RemoteFault, RemoteNonsense, UsageError
@@ -51,6 +56,9 @@ class _HookCall:
 
     def __init__(self) -> None:
         self.began_at = time.monotonic() - time.process_time()  # includes the start of the interpreter
+        self.input: bytes | None = None  # the event, if it has been read from standard input
+        self.output: bytearray | None = None  # in the resident home: collects what the process shall print
+        self.ask_resident: Callable[..., dict[str, Any]] = events.ask_resident
         self.home: Path | None = None
         self.client, self.event_name = "?", ""
         self.stage = "call"  # current part of the work: call, session, settings, recall, resident, capture, ship
@@ -66,9 +74,12 @@ class _HookCall:
         return self.began_at + self.limit_ms / 1000 - _GRACE_S - time.monotonic()
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
-    """Answer one event, and exit with status 0."""
+def main(
+    arguments: list[str] | None = None, *, payload: bytes | None = None, began_at: float | None = None
+) -> NoReturn:
+    """Answer one event, and exit with status 0. payload, began_at: if `launch` has read the event already."""
     call = _HookCall()
+    call.input, call.began_at = payload, call.began_at if began_at is None else began_at
     try:
         _set_alarm(call)
         _run_stages(call, sys.argv[1:] if arguments is None else arguments)
@@ -82,7 +93,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def _run_stages(call: _HookCall, arguments: list[str]) -> None:
     home = _parse_arguments(call, arguments)
-    call.payload = _read_payload()
+    call.payload = _read_payload(call.input)
     call.client = events.identify_client(call.client, call.payload)
     call.event = events.read_event(call.client, call.payload, name=call.event_name)
     if call.client not in events.CLIENTS:
@@ -133,10 +144,11 @@ def _parse_arguments(call: _HookCall, arguments: list[str]) -> Path:
     return find_home_path(home_argument)
 
 
-def _read_payload() -> dict[str, Any]:
-    data = bytearray()
-    while len(data) < events.MAX_LINE_BYTES and (block := os.read(0, 1 << 16)):
-        data += block
+def _read_payload(data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        data = b""
+        while len(data) < events.MAX_LINE_BYTES and (block := os.read(0, 1 << 16)):
+            data += block
     payload = json.loads(data)
     if not isinstance(payload, dict):
         raise ValueError("the event is no object")
@@ -184,7 +196,7 @@ def _ask_about_tool(call: _HookCall, home: Path) -> None:
         raise _StageSkip
     request = {"op": "event", "event": event._asdict(), "limit_ms": _TOOL_LIMIT_MS}
     try:
-        answer = events.ask_resident(home, request, timeout_s=_TOOL_LIMIT_MS / 1000)
+        answer = call.ask_resident(home, request, timeout_s=_TOOL_LIMIT_MS / 1000)
     except (OSError, ValueError) as error:
         raise _StageSkip from error
     call.text, _ = _unpack_answer(call, answer)
@@ -222,7 +234,7 @@ def _ask_home(call: _HookCall, home: Path, event: HookEvent) -> tuple[str, str]:
     limit_ms = int(call.get_time_left_s() * 1000) - _PRINT_RESERVE_MS
     try:
         request = {"op": "event", "event": event._asdict(), "limit_ms": limit_ms}
-        answer = events.ask_resident(home, request, timeout_s=limit_ms / 1000)
+        answer = call.ask_resident(home, request, timeout_s=limit_ms / 1000)
         failures.end_incident(home, "resident")
     except (FileNotFoundError, ConnectionError, BrokenPipeError) as error:  # no resident home, or it was killed
         if events.has_resident_died(home):
@@ -437,6 +449,9 @@ def _print_answer(call: _HookCall) -> None:
         return
     output = events.render_answer(call.event, call.payload, text=call.text, notice=call.notices, name=call.event_name)
     call.text = call.notices = ""
+    if call.output is not None:
+        call.output += output
+        return
     while output:
         output = output[os.write(1, output) :]
 
@@ -483,6 +498,8 @@ _FAILURE_MESSAGES = {
 
 def _set_alarm(call: _HookCall) -> None:
     """End this process at the limit."""
+    if call.output is not None:  # the resident home lives on: serve_event waits until the limit
+        return
 
     def stop(*_: object) -> None:
         try:
@@ -500,3 +517,82 @@ def _set_alarm(call: _HookCall) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# in the resident home -----------------------------------------------------------------------------------------
+
+
+def serve_event(
+    request: dict[str, Any],
+    *,
+    ask_home: Callable[[dict[str, Any]], dict[str, Any]],
+    wake: Callable[[], None] = lambda: None,
+) -> Iterator[bytes]:
+    """Do the work of a hook for its process; yield what the process expects, as `launch` describes it.
+
+    ask_home: answers the request that a process would send to the resident home. wake: called after an event that may
+    have captured something, which a call of a tool has not. At the limit the process gets
+    what there is; the work goes on, so that the capture of a long backlog ends.
+    """
+    call = _HookCall()
+    call.output, call.ask_resident = bytearray(), lambda _home, question, **_: ask_home(question)
+    arguments = _take_request(call, request)
+    if arguments is None:
+        yield b"-"
+        return
+    yield b"%d\n" % call.limit_ms
+    worker = threading.Thread(target=_run_stages_for_process, args=(call, arguments), daemon=True)
+    worker.start()
+    worker.join(max(0.0, call.get_time_left_s()))
+    if worker.is_alive():
+        _note_failure(call, TimeoutError())
+        _print_answer(call)
+    yield bytes(call.output) + b"\n"
+    if call.event is not None and call.event.kind not in events.TOOL_KINDS:
+        wake()
+
+
+def _run_stages_for_process(call: _HookCall, arguments: list[str]) -> None:
+    try:
+        _run_stages(call, arguments)
+    except Exception as error:  # noqa: BLE001 - as in a process: noted, shown once, and the client goes on
+        _note_failure(call, error)
+    _print_answer(call)
+
+
+def _take_request(call: _HookCall, request: dict[str, Any]) -> list[str] | None:
+    """Read a request into the call; return the arguments, or None if the process must do the work itself.
+
+    It must where this process would do something else: for another user or other file systems, for a client's
+    database, for a remote home, and for an event that fails before the rules of capture are read.
+    """
+    try:
+        arguments = os.fsdecode(bytes.fromhex(request["arguments"])).split("\0")
+        call.input, user, folders = (bytes.fromhex(request[name]) for name in ("payload", "user", "folders"))
+        call.began_at = time.monotonic() - float(request["age_ms"]) / 1000
+        home, payload = _parse_arguments(call, arguments), _read_payload(call.input)
+        event = events.read_event(events.identify_client(call.client, payload), payload, name=call.event_name)
+        call.rules = policy.read_rules(home)
+    except (PerdureError, OSError, ValueError, KeyError, TypeError):
+        return None
+    is_elsewhere = event.client not in events.CLIENTS or event.client in events.DATABASE_CLIENTS
+    has_other_paths = event.transcript[:1] not in ("", "/") or (event.kind == "start" and folders != describe_folders())
+    if is_elsewhere or has_other_paths or user != describe_user() or call.rules.remote.url:
+        return None
+    call.limit_ms = call.rules.limit_ms
+    return arguments
+
+
+def report_late(arguments: list[str], payload: bytes) -> NoReturn:
+    """Note that the resident home took an event and did not answer in time; exit with status 0."""
+    call = _HookCall()
+    try:
+        home = _parse_arguments(call, arguments)
+        call.payload = _read_payload(payload)
+        call.client = events.identify_client(call.client, call.payload)
+        call.event = events.read_event(call.client, call.payload, name=call.event_name)
+        call.home, call.stage = home, "recall" if call.event.kind in ("prompt", "start") else "capture"
+        _note_failure(call, TimeoutError())
+        _print_answer(call)
+    finally:
+        os._exit(0)

@@ -13,6 +13,7 @@ on each line, so that the list itself tells nobody which sessions were kept off 
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import json
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perdure.disk import lock_file, make_folder, replace_file
 from perdure.environ import find_user_home, read_variable
+from perdure.errors import DiskFull, ReadOnlyHome
 
 if TYPE_CHECKING:
     from perdure.config import Config
@@ -77,6 +79,14 @@ def read_rules(home: Path) -> CaptureRules:
     make_folder(cache_path.parent)
     replace_file(cache_path, json.dumps(cached).encode(), sync=False)
     return rules
+
+
+def load_rules(home: Path) -> CaptureRules:
+    """Return the same rules, also of a home that does not exist or cannot be written. Raises ConfigFault."""
+    if home.is_dir():
+        with contextlib.suppress(OSError, ReadOnlyHome, DiskFull):
+            return read_rules(home)
+    return _load_rules(home)
 
 
 def make_rules(home: Path, config: Config, *, user: str, user_home: Path) -> CaptureRules:

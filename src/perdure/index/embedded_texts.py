@@ -28,6 +28,16 @@ _BEFORE = """SELECT before.role, before.speaker, text FROM
   ORDER BY chunk.n DESC LIMIT 1"""
 
 
+_HAS_NEW = """SELECT EXISTS (SELECT 1 FROM slab
+  WHERE user = ? AND n_rows > 0 AND listed < (SELECT coalesce(max(id), 0) FROM chunk))"""
+
+
+def has_new_chunks(index: IndexConnection, user: str) -> bool:
+    """Return True if anything came in, from any user, since the missing vectors of this user were listed."""
+    number = index.find_name("user", user)
+    return number is not None and bool(index.select(_HAS_NEW, number)[0][0])
+
+
 class EmbeddedText(NamedTuple):
     """The text that is embedded for a chunk."""
 

@@ -89,12 +89,14 @@ class HomeVectors:
     ) -> None:
         """Join the parts. embedder: used instead of the configured one.
 
-        shared: the vectors of another thread, whose model, lanes and cache are shared; close those after these.
+        shared: the vectors of another thread, whose model, lanes, cache and files are shared; close those after these.
         """
         self.home = home
         self.writable = writable
-        self._slab_files = SlabFiles(home)
         self._lead: HomeVectors = shared._lead if shared else self  # it holds what is shared
+        self._slab_files: SlabFiles = (
+            shared._lead._slab_files if shared else SlabFiles(home)
+        )  # each file is mapped once
         self._lock = threading.RLock()
         self._lanes: dict[str, EmbeddingLanes] = {}
         self._cache: VectorCache | None = None
@@ -152,12 +154,6 @@ class HomeVectors:
     def has_any(self, index: IndexConnection, user: str) -> bool:
         """Return True if the user has vectors to search in."""
         return any(info.n_rows for info in self._list_slabs(index, user))
-
-    def has_new(self, index: IndexConnection, user: str) -> bool:
-        """Return True if anything came in, from any user, since the missing vectors of this user were listed."""
-        number = index.find_name("user", user)
-        infos = vector_search.list_slabs(index, number) if number is not None else []
-        return any(info.n_rows and info.last_listed < embed.find_newest_chunk(index) for info in infos)
 
     def find_newest_unembedded(self, index: IndexConnection, user: str) -> int:
         """Return the number of the newest chunk if vectors of the configured model may be missing, else 0."""

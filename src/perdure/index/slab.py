@@ -58,7 +58,7 @@ class SlabSegment(NamedTuple):
 
 
 class Slab:
-    """The files of one slab. A read maps the segments that it needs and keeps them mapped."""
+    """The files of one slab. A read maps the segments that it needs and keeps them mapped; threads may share it."""
 
     def __init__(self, folder: Path, dimension: int) -> None:
         self.folder = folder
@@ -91,9 +91,9 @@ class Slab:
         return vectors, chunks, ties
 
     def _get_segment(self, number: int, n: int) -> SlabSegment:
-        if number not in self._mapped_columns:
-            self._mapped_columns[number] = self._map_segment(number)
-        mapped_columns = self._mapped_columns[number]
+        mapped_columns = self._mapped_columns.get(number)
+        if mapped_columns is None:  # another thread may map it too: the same bytes
+            mapped_columns = self._mapped_columns[number] = self._map_segment(number)
         columns = {name: column[:n] for name, column in mapped_columns.items() if name != "values"}
         return SlabSegment(number * ROWS_PER_SEGMENT, columns, mapped_columns["values"][:n])
 

@@ -26,8 +26,8 @@ from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyH
 from perdure.sqlite import apsw, transaction, use_wal
 
 SCHEMA = 25  # a file with another number is rebuilt, never migrated: it is a cache
-PAGE_CACHE_KIB = 64000
-MMAP_BYTES = 134217728
+PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
+READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has several; more is not faster
 BUSY_MS = 5000
 _VERSION_START, _VERSION_END = 60, 64  # where the header of a SQLite file has its user_version
 
@@ -185,8 +185,8 @@ class IndexConnection:
 
     def _configure(self, *, writable: bool, create: bool) -> None:
         self.db.set_busy_timeout(BUSY_MS)
-        self.db.pragma("mmap_size", MMAP_BYTES)
-        self.db.pragma("cache_size", -PAGE_CACHE_KIB)
+        self.db.pragma("mmap_size", MMAP_BYTES if writable else READER_MMAP_BYTES)
+        self.db.pragma("cache_size", -(PAGE_CACHE_KIB if writable else READER_PAGE_CACHE_KIB))
         if writable:
             use_wal(self.db)
             self.db.pragma("synchronous", 1)

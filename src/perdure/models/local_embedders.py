@@ -170,6 +170,19 @@ def read_weights(name: str, *, folder: Path = WEIGHTS_FOLDER) -> bytes:
     return data
 
 
+def check_weights(name: str, *, folder: Path = WEIGHTS_FOLDER) -> Path:
+    """Return the path of a weights file, for a library that reads it itself. Raises as `read_weights`."""
+    path = folder / name
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise WeightsMissing(str(path)) from error
+    if digest != load_pins()[name].sha256:
+        raise WeightsDamaged(str(path))
+    return path
+
+
 def has_weights(name: str, *, folder: Path = WEIGHTS_FOLDER) -> bool:
     """Return True if a file of the pinned length is there; `read_weights` checks the hash."""
     try:
@@ -229,15 +242,18 @@ class MiniLM:
 
     def _run_model(self, token_ids: list[int]) -> Vectors:
         if self._session is None:
-            self._session = _open_session(read_weights(MINILM_MODEL, folder=self._folder), self._threads)
+            self._session = _open_session(check_weights(MINILM_MODEL, folder=self._folder), self._threads)
         input_row = np.array([token_ids], np.int64)
         (vector,) = self._session.run(None, {"input_ids": input_row, "attention_mask": np.ones_like(input_row)})
         numbers: Vectors = vector[0]
         return numbers
 
 
-def _open_session(model: bytes, threads: int) -> Any:
-    """Open an onnxruntime session that keeps no processor busy between runs and writes nothing to the terminal."""
+def _open_session(model: Path, threads: int) -> Any:
+    """Open an onnxruntime session that keeps no processor busy between runs and writes nothing to the terminal.
+
+    It gets the path of the model: of bytes it keeps a second copy for as long as it lives.
+    """
     try:
         import onnxruntime  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
@@ -247,7 +263,7 @@ def _open_session(model: bytes, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
 # static vectors -----------------------------------------------------------------------------------------------

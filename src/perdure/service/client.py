@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure import config as settings
-from perdure.capture import events
+from perdure.capture import events, policy
 from perdure.types import Recalled
 
 ANSWER_LIMIT_S = 2.0  # a warm recall takes a twentieth of it; opening the home here takes no longer than this
@@ -33,7 +32,7 @@ def ask_recall(home: Path, message: str, *, cwd: str | None, all_projects: bool,
         "message": message,
         "cwd": cwd,
         "all_projects": all_projects,
-        "user": settings.load(home).user,
+        "user": policy.load_rules(home).user,
         "now": datetime.now().astimezone().isoformat(),
         "limit_ms": int(ANSWER_LIMIT_S * 1000),
     }

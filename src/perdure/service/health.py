@@ -7,6 +7,7 @@ alive.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import resource
 import shutil
 import sys
@@ -32,6 +33,7 @@ PARTS = {
     "read": "a search did not return",
     "http": "the API does not answer",
 }
+_M_ARENA_MAX = -8  # of mallopt, in glibc's malloc.h
 _PROBE = "perdure health probe"
 _PROVEN_FROM_START = ("keeper", "write", "read")  # the others count from their first proof on
 
@@ -200,6 +202,12 @@ def raise_file_limit(max_files: int = 65_536) -> None:
     if soft != resource.RLIM_INFINITY and soft < new_limit:
         with contextlib.suppress(ValueError, OSError):  # the system has another limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
+
+
+def share_memory_arenas(n_arenas: int = 2) -> None:
+    """Let all threads allocate from so many arenas (glibc): each one that is begun keeps some memory."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library: it has no such arenas
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, n_arenas)
 
 
 def read_rss_bytes() -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import log, turn
-from perdure.capture import alert, enqueue, events
+from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
 from perdure.errors import HomeNotPrivate, PerdureError
 from perdure.home import Home
@@ -102,6 +102,7 @@ class HomeServer:
         """
         sys.setswitchinterval(SWITCH_S)
         health.raise_file_limit()
+        health.share_memory_arenas()
         with (
             lock.hold_lock(self.home.path, now=self.health_state.started_at),
             open_socket(events.to_socket_path(self.home.path)) as listener,
@@ -161,6 +162,11 @@ class HomeServer:
             with connection:
                 connection.settimeout(_MAX_LIMIT_MS / 1000)
                 request = read_request(connection)
+                if request is not None and request.get("op") == "hook":
+                    parts = hook.serve_event(request, ask_home=self._answer_request, wake=self.ingest_worker.wake)
+                    for part in parts:
+                        connection.sendall(part)
+                    return
                 answer = self._answer_request(request) if request is not None else {"error": {"code": "no-request"}}
                 connection.sendall(json.dumps(answer, default=str).encode() + b"\n")
         except OSError:  # the client is gone

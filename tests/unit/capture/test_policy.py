@@ -77,6 +77,16 @@ def test_invalid_settings_raise_and_are_not_cached(home: Path) -> None:
             policy.read_rules(home)
 
 
+def test_a_command_reads_the_same_rules_and_makes_no_home(home: Path, tmp_path: Path) -> None:
+    assert policy.load_rules(home) == policy.read_rules(home)
+    missing = tmp_path / "nowhere"
+    assert policy.load_rules(missing).remote.url == "" and not missing.exists()
+    (home / "cache" / "hooks.json").unlink()
+    (home / "cache").rmdir()
+    (home / "cache").write_text("no folder: the copy cannot be written")
+    assert policy.load_rules(home).limit_ms == 1000
+
+
 def test_hook_imports_only_the_standard_library() -> None:
     """U20: every module of the hook's way stands in `capture` or below it, and imports nothing that is installed."""
     import subprocess

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from perdure.environ import find_home_path
 from perdure.errors import PerdureError, ThinHome, UsageError
 from perdure.surfaces.units import (
     format_count,
@@ -76,16 +77,11 @@ class Shell:
         """Load the rules of a thin machine, which keeps nothing itself and asks a remote home; None if the home is
         local.
         """
-        from perdure import config
         from perdure.capture import policy
 
-        home = config.find_home_path(self.home)
-        configuration = config.load(home)
-        return (
-            policy.make_rules(home, configuration, user=configuration.user, user_home=config.find_user_home())
-            if configuration.remote.url
-            else None
-        )
+        home = find_home_path(self.home)
+        rules = policy.load_rules(home)
+        return rules if rules.remote.url else None
 
     def load_capture_rules(self, *, create: bool = False) -> CaptureRules:
         """Load the rules by which this machine captures, for a home here or elsewhere; `create` makes the one here."""

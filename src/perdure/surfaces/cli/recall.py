@@ -12,12 +12,12 @@ from typing import Any
 import click
 from rich.text import Text
 
-from perdure import config as settings
 from perdure import text
 from perdure.access import shown_alerts
+from perdure.capture import policy
+from perdure.environ import find_home_path
 from perdure.errors import UsageError
 from perdure.placed_turns import label_with_owner
-from perdure.recall.pack import SPEAKER_LABELS
 from perdure.service import client
 from perdure.surfaces.cli.common import (
     ROLE_STYLES,
@@ -64,10 +64,10 @@ def recall_command(
     project.
     """
     recalled, reason = _run_recall(shell, _read_message(message), all_projects, why_not, mode, parse_moment(as_of))
-    home = settings.find_home_path(shell.home)
-    shown_alerts.mark_shown(
-        home, settings.load(home).user, {suspect.digest: name for name, suspect in recalled.held_back.items()}
-    )
+    if recalled.held_back:
+        home = find_home_path(shell.home)
+        alerts = {suspect.digest: name for name, suspect in recalled.held_back.items()}
+        shown_alerts.mark_shown(home, policy.load_rules(home).user, alerts)
     actions = _suggest_next(recalled, all_projects)
     if shell.as_json:
         shell.print_json({**_recall_to_json(recalled), "why_not": reason or None}, next_actions=actions)
@@ -94,8 +94,7 @@ def _run_recall(
     """
     cwd = None if all_projects else str(Path.cwd())
     if not why_not and as_of is None and shell.load_thin_rules() is None:
-        home_folder = settings.find_home_path(shell.home)
-        recalled = client.ask_recall(home_folder, words, cwd=cwd, all_projects=all_projects, mode=mode)
+        recalled = client.ask_recall(find_home_path(shell.home), words, cwd=cwd, all_projects=all_projects, mode=mode)
         if recalled is not None:
             return recalled, ""
     with shell.use_home() as home:
@@ -151,10 +150,10 @@ def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now:
     time_text = format_time_and_age(cue.stated_at, now)
     if cue.memory is not None:
         header.append(f"memory, {cue.memory.kind}", style="magenta")
-        location = f"{label_with_owner(SPEAKER_LABELS[cue.memory.trust], owner, '')}"
+        location = f"{label_with_owner(_get_speaker_label(cue.memory.trust), owner, '')}"
     else:
         header.append(label_with_owner(cue.role, owner, ""), style=ROLE_STYLES[cue.role])
-        location = f"{cue.runtime} @{cue.machine}" + (f"  {SPEAKER_LABELS['web']}" if cue.is_from_web else "")
+        location = f"{cue.runtime} @{cue.machine}" + (f"  {_get_speaker_label('web')}" if cue.is_from_web else "")
     if cue.project:
         header.append(f"  {text.shorten_project(cue.project)}", style="bold cyan")
     header.append(text.printable(f"  {time_text}  {location}  {cue.turn_id}"), style="dim")
@@ -169,6 +168,12 @@ def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now:
     if explain:
         legs = ", ".join(f"{name} {value:.3f}" for name, value in cue.legs.items())
         shell.out.print(Text(f"   score {cue.score:.3f} ({legs}), {format_count(cue.n_tokens, 'token')}", style="dim"))
+
+
+def _get_speaker_label(trust: str) -> str:
+    from perdure.recall.pack import SPEAKER_LABELS  # with it, all of recall: 10 ms that most answers do not need
+
+    return SPEAKER_LABELS[trust]
 
 
 def _print_plan(shell: Shell, recalled: Recalled) -> None:
