@@ -13,6 +13,7 @@ from perdure.recall.judge import (
     AnsweredBlock,
     Evidence,
     FittedLimits,
+    extract_query_words,
     fit_limits,
     gather_evidence,
     get_threshold,
@@ -183,3 +184,17 @@ def test_words_are_stemmed():
     assert [stem(word) for word in ("paints", "painted", "painting", "quickly", "bus", "数据")] == [
         "paint", "paint", "paint", "quick", "bus", "数据",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Warum haben wir die Tabellen geändert?", ("tabellen", "geändert")),
+        ("Pourquoi avons nous choisi React ?", ("choisi", "react")),
+        ("¿Por qué elegimos React para las pantallas?", ("elegimos", "react", "pantallas")),
+        ("did the die for the war game break?", ("die", "war", "game", "break")),
+        ("warum nur", ("warum", "nur")),
+    ],
+)
+def test_stop_words_are_those_of_the_message_own_language(message: str, words: tuple[str, ...]) -> None:
+    assert extract_query_words(message) == words
