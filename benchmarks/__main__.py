@@ -35,6 +35,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         *(["visible", "--keep", str(keep), "--chunks", n] for n in chunks),
         ["privacy", "--worlds", "100" if few else "1000"],
         *(["latency", "--keep", str(keep), "--chunks", n] for n in chunks),
+        ["latency", "--chunks", "2000" if few else "20000", "--memories", "500" if few else "20000", "--helper"],
         ["lanes", "--recall", "--keep", str(keep), "--chunks", chunks[0]],
         ["million", "--runs", n_runs],
         ["resident", *(["--captures", "200", "--seconds", "9"] if few else [])],

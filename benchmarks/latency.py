@@ -6,39 +6,49 @@ the messages' embedding alone, and reading the slab's bytes once (the floor of a
 
     python -m benchmarks.latency --chunks 100000
     python -m benchmarks.latency --chunks 100000 --memories 20000
+    python -m benchmarks.latency --chunks 100000 --memories 20000 --helper    # and with a model that plans each recall
     python -m benchmarks.latency --chunks 1000000 --keep /var/tmp/bench       # reuses the index it finds there
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from benchmarks import corpus
-from benchmarks.common import save, spread, table, timed
+from benchmarks.common import machine, save, spread, table, timed
 from benchmarks.search import ADA, build, folder
 from perdure.archive import memory_events
 from perdure.archive.journal import encode_event
 from perdure.config import EmbedderConfig
+from perdure.errors import ModelLate
 from perdure.index import embed, store, vector_search
 from perdure.index.apply_journals import apply_journals
 from perdure.index.slab import choose_fastest_kernel
+from perdure.models.chat import Chat, ChatMessage, ChatReply, check_reply
+from perdure.models.gguf import GgufChat
 from perdure.models.lanes import EmbeddingLanes
 from perdure.models.local_embedders import choose_embedder
+from perdure.models.settings import ModelSettings
+from perdure.queries import HELPER_S
 from perdure.recall.index_candidates import IndexCandidates
-from perdure.recall.plan import choose_filters, plan
+from perdure.recall.plan import choose_filters, plan, plan_with_model
 from perdure.recall.rank import list_texts_to_embed
 from perdure.recall.recall import recall
 from perdure.recall.recaller import RecallContext
 from perdure.types import Filters, Memory
+from rig import local_model
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 N_MESSAGES = 60
@@ -48,6 +58,31 @@ SCOPES = (
     ("40 %", choose_filters("", project="/work/p0", projects=(), all_projects=False)),
     ("1 %", choose_filters("", project="/work/p1", projects=(), all_projects=False)),
 )
+
+
+HELPER_DELAYS_MS = (0, 50, 200, 2000)  # the last one is longer than recall waits for its helper
+
+
+@dataclass
+class DelayedHelper:
+    """A helper model that answers after a fixed time: with the message and its two halves as queries."""
+
+    delay_s: float
+    name: str = "scripted:helper"
+
+    def reply(
+        self, messages: Sequence[ChatMessage], *, timeout_s: float | None = None, schema: Any = None, **_options: Any
+    ) -> ChatReply:
+        """Wait, and answer; raise ModelLate once the caller's time is over."""
+        limit_s = self.delay_s if timeout_s is None else timeout_s
+        time.sleep(min(self.delay_s, limit_s))
+        if self.delay_s > limit_s:
+            raise ModelLate(self.name)
+        message = messages[-1].text
+        words = message.split()
+        half = len(words) // 2
+        queries = [query for query in (message, " ".join(words[:half]), " ".join(words[half:])) if query]
+        return check_reply(ChatReply(json.dumps({"queries": queries, "names": [], "intent": "fact"})), schema)
 
 
 def messages(made: corpus.Corpus) -> dict[str, list[str]]:
@@ -87,13 +122,19 @@ def measured(
     asked: Sequence[str],
     *,
     pause_s: float = 0.0,
+    helper: Chat | None = None,
 ) -> dict[str, Any]:
-    """Milliseconds of one recall each, embedding included, after a few to warm up; so long a pause before each."""
-    walls, cpus, embeds, n_cues = [], [], [], 0
+    """Milliseconds of one recall each, embedding included, after a few to warm up; so long a pause before each.
+
+    helper: plans each recall, as it does in a home that names one.
+    """
+    walls, cpus, embeds, n_cues, n_late = [], [], [], 0, 0
     for n, message in enumerate([*asked[:3], *asked]):
         time.sleep(pause_s)
         wall, cpu = time.perf_counter(), time.process_time()
-        wanted = plan(message, now=NOW)
+        wanted, is_late = plan(message, now=NOW), False
+        if helper:
+            wanted, is_late = plan_with_model(wanted, helper, timeout_s=HELPER_S)
         texts = list_texts_to_embed(wanted)
         pending = lanes.submit(texts, kind="query", lane="query") if space and texts else None
         with index.begin_read(), lanes.pause_bulk():
@@ -106,11 +147,39 @@ def measured(
             cpus.append((time.process_time() - cpu) * 1000)
             embeds.append(pending.result().total_ms if pending else 0.0)
             n_cues += bool(found.cues)
+            n_late += is_late
     wall_ms, cpu_ms = spread(walls), spread(cpus)
     return {
         "wall p50": wall_ms["p50"], "wall p95": wall_ms["p95"], "cpu p50": cpu_ms["p50"], "cpu p95": cpu_ms["p95"],
         "embed p95": spread(embeds)["p95"], "spoke": f"{n_cues}/{len(asked)}",
+        **({"without its answer": f"{n_late}/{len(asked)}"} if helper else {}),
     }  # fmt: skip
+
+
+def measure_helpers(
+    index: store.IndexConnection, lanes: EmbeddingLanes, space: vector_search.VectorSpace, asked: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Rows without a helper, with scripted ones, and with the small model where `make model` has put it.
+
+    `ratio` is p50 and p95 against the row without a helper, which is measured first and last.
+    """
+    helpers: dict[str, Chat | None] = {"none": None}
+    helpers |= {f"{delay_ms} ms": DelayedHelper(delay_ms / 1000) for delay_ms in HELPER_DELAYS_MS}
+    with contextlib.suppress(local_model.Missing):
+        path = local_model.file()
+        helpers["SmolLM2 135M"] = GgufChat(ModelSettings("gguf:smol", str(path), urlsplit(""), max_output_tokens=200))
+    helpers["none, again"] = None
+    filters = Filters(memories=True)
+    rows = [
+        {"helper": name, **measured(index, lanes, space, filters, asked, helper=helper)}
+        for name, helper in helpers.items()
+    ]
+    base = rows[0]
+    return [
+        {**row, "ratio p50": round(row["wall p50"] / base["wall p50"], 2),
+         "ratio p95": round(row["wall p95"] / base["wall p95"], 2)}
+        for row in rows
+    ]  # fmt: skip
 
 
 def remember(index: store.IndexConnection, made: corpus.Corpus, n: int, root: Path) -> dict[str, float]:
@@ -161,6 +230,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--chars", type=int, default=300, help="of an average chunk")
     parser.add_argument("--memories", type=int, default=0, help="memories beside the chunks")
+    parser.add_argument("--helper", action="store_true", help="measure recalls that a helper model plans, too")
     parser.add_argument("--keep", type=Path, help="folder for the index, reused by the next run")
     options = parser.parse_args()
     made = corpus.make()
@@ -192,6 +262,9 @@ def main() -> None:
             for name, filters in SCOPES
         ]
         result["scopes"].append({"visible": "by words alone", **measured(index, lanes, None, everywhere, everything)})
+        if options.helper:
+            result["helpers"] = measure_helpers(index, lanes, space, asked["question"])
+            table(f"recall of a question with a helper model, ms, load {machine()['load']}", result["helpers"])
         result["resident MB"] = resident_mb()
         table("memory of this process", [{"resident MB": result["resident MB"]}])
         table("by what may be seen, all messages, ms", result["scopes"])

@@ -36,6 +36,10 @@ DATA = ROOT.parent / "shared" / "data" / "retrieval"
 PAGE = ROOT / "docs" / "evaluation" / "peers.md"
 SETS = ("locomo_dev", "beam_dev", "shipped")
 SHOWN = ("R@5", "R@10", "MRR", "nDCG@10", "All@10")
+MODES = {
+    "txtai": ("hybrid", "dense"), "mem0": ("hybrid", "dense"), "mempalace": ("as it comes",),
+    "bm25s": ("with stemming",),
+}  # fmt: skip
 ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 # one thread: where the machine has anything else to do two of torch's wait for each other, half a second a question
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -81,7 +85,12 @@ class Driven:
 
 
 def command(peer: Peer, mode: str, python: Path, weights: Path, folder: Path) -> list[str]:
-    arguments = {"txtai": [str(weights), mode], "mem0": [str(weights), str(folder), mode], "bm25s": []}[peer.name]
+    arguments = {
+        "txtai": [str(weights), mode],
+        "mem0": [str(weights), str(folder), mode, "everything"],
+        "mempalace": [str(weights), str(folder)],
+        "bm25s": [],
+    }[peer.name]
     return [str(python), str(HERE / f"drive_{peer.name}.py"), *arguments]
 
 
@@ -96,7 +105,7 @@ def of_peer(data: Dataset, line: Callable[[Path], list[str]], *, dates: bool) ->
         driven = Driven(line(Path(name)), complaints)
         try:
             taken_s = sum(
-                driven.say(take=group, docs=[(doc.doc_id, text_of(doc, dates=dates)) for doc in docs])["took_s"]
+                driven.say(take=group, docs=[(doc.doc_id, text_of(doc, dates=dates), "") for doc in docs])["took_s"]
                 for group, docs in data.group_docs().items()
             )
             answers = {q.qid: driven.say(ask=q.text, group=q.group, k=K) for q in data.questions}
@@ -142,7 +151,7 @@ def rows(data: Dataset, options: argparse.Namespace) -> Iterator[tuple[str, Aske
     weights = model(options.cache)
     for peer in (peer for peer in PEERS if peer.name in options.only):
         python = python_of(peer, options.cache)
-        for mode in ("hybrid", "dense") if peer.name != "bm25s" else ("with stemming",):
+        for mode in MODES[peer.name]:
             name = f"{peer.name} {mode}"
             missing = next((f"skipped: {what}" for what in (python, weights) if isinstance(what, str)), "")
             yield name, missing or _tried(data, peer, mode, options.dates, python, weights)

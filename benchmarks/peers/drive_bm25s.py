@@ -12,13 +12,13 @@ def words(texts):
     return bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
 
 
-def take(group, ids, texts):
+def take(group, ids, texts, _projects):
     index = bm25s.BM25()
     index.index(words(texts), show_progress=False)
     held[group] = ids, index
 
 
-def ask(group, text, k):
+def ask(group, text, k, _project):
     ids, index = held[group]
     places, scores = index.retrieve(words([text]), k=min(k, len(ids)), show_progress=False)
     return [ids[place] for place, score in zip(places[0], scores[0], strict=True) if score > 0]

@@ -1,6 +1,6 @@
 """mem0, open source, without a language model: every document is added as it is (`infer=False`).
 
-Arguments: MODEL FOLDER dense|hybrid.
+Arguments: MODEL FOLDER dense|hybrid everything|as-it-comes: whether its threshold holds weak hits back.
 
 The vector store is its default, Qdrant, in a local folder. Its keyword leg is fastembed's BM25, whose list of stop
 words comes from a model hub; where that cannot be reached the list of scikit-learn stands in for it. Its entities need
@@ -12,10 +12,12 @@ import os
 import sys
 from pathlib import Path
 
-path, folder, mode = sys.argv[1:]
+path, folder, mode, kept = sys.argv[1:]
+THRESHOLD = {"threshold": 0.0} if kept == "everything" else {}
 os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=folder, OPENAI_API_KEY="none", HF_HUB_OFFLINE="1")
 
 from serve import serve  # noqa: E402 - the settings above are read on import
+from vectors import open_vectors  # noqa: E402
 
 if mode == "hybrid":
     import fastembed
@@ -27,6 +29,11 @@ if mode == "hybrid":
     )
 
 from mem0 import Memory  # noqa: E402
+from mem0.embeddings.huggingface import HuggingFaceEmbedding  # noqa: E402
+
+vectors = open_vectors(path)
+if vectors:
+    HuggingFaceEmbedding.embed = lambda _self, text, _action=None: vectors.encode([text])[0].tolist()
 
 memory = Memory.from_config(
     {
@@ -42,13 +49,15 @@ if mode == "dense":
     memory.vector_store._bm25_encoder = False  # what it does itself where fastembed is not installed
 
 
-def take(group, ids, texts):
-    for name, text in zip(ids, texts, strict=True):
-        memory.add([{"role": "user", "content": text}], user_id=group, metadata={"doc": name}, infer=False)
+def take(group, ids, texts, projects):
+    for name, text, project in zip(ids, texts, projects, strict=True):
+        about = {"doc": name, "project": project}
+        memory.add([{"role": "user", "content": text}], user_id=group, metadata=about, infer=False)
 
 
-def ask(group, text, k):
-    found = memory.search(text, top_k=k, filters={"user_id": group}, threshold=0.0)
+def ask(group, text, k, project):
+    filters = {"user_id": group, **({"project": project} if project else {})}
+    found = memory.search(text, top_k=k, filters=filters, **THRESHOLD)
     return [row["metadata"]["doc"] for row in found["results"]]
 
 

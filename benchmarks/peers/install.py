@@ -35,6 +35,7 @@ class Peer:
 PEERS = (
     Peer("txtai", ("txtai==9.14.0", "faiss-cpu==1.15.1", *TORCH)),
     Peer("mem0", ("mem0ai==2.2.1", "qdrant-client==1.20.0", "fastembed==0.9.1", *TORCH)),
+    Peer("mempalace", ("mempalace==3.11.0", *TORCH)),
     Peer("bm25s", ("bm25s==0.3.11", "PyStemmer==3.1.0")),
 )
 

@@ -22,10 +22,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from serve import serve
 held = {}
-def take(group, ids, texts):
+def take(group, ids, texts, projects):
     print("a peer that chats on stdout")
     held[group] = dict(zip(ids, texts))
-def ask(group, text, k):
+def ask(group, text, k, project):
     return sorted(held[group], key=lambda name: text not in held[group][name])[:k]
 serve(take, ask)
 """

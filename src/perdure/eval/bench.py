@@ -107,10 +107,13 @@ def open_group_memories(
     (folder / "home").mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "home" / "config.toml").write_text(f"[memories]\nstated = {str(stated).lower()}\n")
     with ExitStack() as stack:
-        yield {
-            group: stack.enter_context(_open_group_memory(folder / "home", f"g{n}", docs, embedder, vectors))
-            for n, (group, docs) in enumerate(data.group_docs().items())
-        }
+        memories: dict[str, GroupMemory] = {}
+        for n, (group, docs) in enumerate(data.group_docs().items()):
+            memory = _open_group_memory(folder / "home", f"g{n}", docs, embedder, vectors)
+            memories[group] = stack.enter_context(memory)
+            if vectors and embedder is None:  # one model for all: 300 homes with one each would take 15 GB
+                embedder = memories[group].home.connections.vectors().choice.embedder
+        yield memories
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -27,16 +28,19 @@ from perdure.errors import UsageError
 from perdure.eval import measures
 from perdure.eval.bench import find_bench_time, open_group_memories
 from perdure.eval.datasets import load_dataset, read_rows
+from perdure.eval.store import PlainTextSearch
 from perdure.home import Home, open_home
+from perdure.index import keyword
 from perdure.recall.judge import extract_query_words, extract_stems
 from perdure.recall.pack import cut_excerpt
+from perdure.recall.tuning import DEFAULT
 from perdure.types import Filters, Hit
 
 CUTS = (400, 800)  # tokens of the block in which the answer is looked for
 EXCERPT_CHARS = 400  # of each turn in the blocks that recall is compared with
 N_SEARCHED = 20  # turns that fill those blocks
 N_RANDOM = 60
-ALL_HITS = 1_000_000
+ALL_HITS = 1_000_000  # more than there are
 RuleOrder: TypeAlias = Literal["new first", "new alone", "old first", "old alone", "neither"]
 Progress: TypeAlias = "Callable[[int, int], None]"
 _Blocks: TypeAlias = "dict[str, dict[str, list[Block]]]"  # scope -> way -> the block for each question
@@ -184,7 +188,7 @@ def run(
         "n_answerable": sum(not question.deserves_silence for question in chosen),
         "n_silence": sum(question.deserves_silence for question in chosen),
         "scopes": {
-            scope: {way: _measure(way_blocks) for way, way_blocks in blocks_by_way.items()}
+            scope: {way: measure_blocks(way_blocks) for way, way_blocks in blocks_by_way.items()}
             for scope, blocks_by_way in blocks.items()
         },
     }
@@ -294,8 +298,8 @@ def _find_policy_words(words: str) -> frozenset[str]:
 
 def _ask_all(block_set: BlockSet, questions: Sequence[BlockQuestion], progress: Progress | None) -> _Blocks:
     """Return scope -> way -> the block for each question, in their order."""
-    ways = {user: _Ways(home, block_set.asked_at.get(user)) for user, home in block_set.homes.items()}
-    scopes = {"in its project": False, "all projects": True} if questions[0].project else {"whole memory": True}
+    ways = {user: Ways(home, block_set.asked_at.get(user)) for user, home in block_set.homes.items()}
+    scopes = list_scopes(questions)
     blocks: _Blocks = {scope: {way: [] for way in WAYS} for scope in scopes}
     for n_asked, question in enumerate(questions):
         if progress:
@@ -306,7 +310,20 @@ def _ask_all(block_set: BlockSet, questions: Sequence[BlockQuestion], progress: 
     return blocks
 
 
-class _Ways:
+def list_scopes(questions: Sequence[BlockQuestion]) -> dict[str, bool]:
+    """Return the scopes in which a set is asked; True for those that every project belongs to."""
+    return {"in its project": False, "all projects": True} if questions[0].project else {"whole memory": True}
+
+
+def list_pieces(home: Home) -> list[Hit]:
+    """Return the pieces of all turns that recall may tell: words and calls, a long turn in several pieces."""
+    hits = home.search("", limit=ALL_HITS).hits
+    pieces = keyword.list_first_chunks(home.index(), home.principal, [hit.turn_id for hit in hits])
+    told_pieces = [piece for hit in hits for piece in pieces.get(hit.turn_id, ()) if piece.kind in ("text", "call")]
+    return list(keyword.describe_calls(home.index(), told_pieces))
+
+
+class Ways:
     """The ways to fill a block from one home."""
 
     def __init__(self, home: Home, now: datetime | None) -> None:
@@ -314,6 +331,8 @@ class _Ways:
         self._now = now
         self._hits = [hit for hit in home.search("", limit=ALL_HITS).hits if hit.kind in ("text", "call")]
         self._words = [set(_WORD.findall(hit.text.lower())) for hit in self._hits]
+        self._pieces = list_pieces(home)
+        self._plain_search = PlainTextSearch([piece.text for piece in self._pieces])
 
     def recall(self, question: BlockQuestion, is_everywhere: bool) -> Block:
         """Tell what recall tells."""
@@ -330,7 +349,7 @@ class _Ways:
         filters = Filters() if is_everywhere or not question.project else Filters(projects=(question.project, ""))
         hits = self._home.search(question.text, filters=filters, limit=N_SEARCHED, mode="keyword").hits
         took_ms = (time.perf_counter() - began_s) * 1000
-        return Block(question, _excerpt([hit for hit in hits if hit.score > 0], question), took_ms)
+        return Block(question, excerpt_hits([hit for hit in hits if hit.score > 0], question), took_ms)
 
     def search_like_grep(self, question: BlockQuestion, is_everywhere: bool) -> Block:
         """Tell the turns with the most of the words as written, newest first."""
@@ -338,41 +357,59 @@ class _Ways:
         counts = [
             (len(words & held_words), n)
             for n, held_words in enumerate(self._words)
-            if self._is_in_scope(self._hits[n], question, is_everywhere)
+            if is_in_scope(self._hits[n], question, is_everywhere)
         ]
         best = sorted((-count, n) for count, n in counts if count)[:N_SEARCHED]
-        return Block(question, _excerpt([self._hits[n] for _, n in best], question))
+        return Block(question, excerpt_hits([self._hits[n] for _, n in best], question))
+
+    def search_plain_text(self, question: BlockQuestion, is_everywhere: bool) -> Block:
+        """Tell the best pieces of SQLite's own full-text search."""
+        began_s = time.perf_counter()
+        pieces = (self._pieces[n] for n in self._plain_search.rank(question.text))
+        best = list(islice((piece for piece in pieces if is_in_scope(piece, question, is_everywhere)), N_SEARCHED))
+        took_ms = (time.perf_counter() - began_s) * 1000
+        return Block(question, excerpt_hits(best, question), took_ms)
 
     def draw_turns(self, question: BlockQuestion, is_everywhere: bool) -> Block:
         """Tell turns by chance."""
-        hits = [hit for hit in self._hits if self._is_in_scope(hit, question, is_everywhere)]
+        hits = [hit for hit in self._hits if is_in_scope(hit, question, is_everywhere)]
         draw = random.Random(question.text)
-        return Block(question, _excerpt(draw.sample(hits, min(N_RANDOM, len(hits))), question))
-
-    def _is_in_scope(self, hit: Hit, question: BlockQuestion, is_everywhere: bool) -> bool:
-        return is_everywhere or hit.project in (question.project, None)
+        return Block(question, excerpt_hits(draw.sample(hits, min(N_RANDOM, len(hits))), question, max_tokens=ALL_HITS))
 
 
-WAYS: Mapping[str, Callable[[_Ways, BlockQuestion, bool], Block]] = {
+WAYS: Mapping[str, Callable[[Ways, BlockQuestion, bool], Block]] = {
     "no memory": lambda _ways, question, _is_everywhere: Block(question, ()),
-    "random turns": _Ways.draw_turns,
-    "grep": _Ways.search_like_grep,
-    "keyword": _Ways.search_keywords,
-    "recall": _Ways.recall,
+    "random turns": Ways.draw_turns,
+    "grep": Ways.search_like_grep,
+    "FTS5": Ways.search_plain_text,
+    "keyword": Ways.search_keywords,
+    "recall": Ways.recall,
 }
 
 
-def _excerpt(hits: Iterable[Hit], question: BlockQuestion) -> tuple[BlockItem, ...]:
-    """Return each turn once, as the part that holds most of the question's words."""
+def is_in_scope(hit: Hit, question: BlockQuestion, is_everywhere: bool) -> bool:
+    """Return True if a question may be answered by this hit where it is asked."""
+    return is_everywhere or hit.project in (question.project, None)
+
+
+def excerpt_hits(
+    hits: Iterable[Hit], question: BlockQuestion, *, max_tokens: int = DEFAULT.max_tokens
+) -> tuple[BlockItem, ...]:
+    """Return each turn once, as the part that holds most of the question's words, within the budget of recall."""
     stems = frozenset[str]().union(*map(extract_stems, extract_query_words(question.text)))
     hits_by_turn: dict[str, Hit] = {}
     for hit in hits:
         hits_by_turn.setdefault(hit.turn_id, hit)
-    excerpts = {turn_id: cut_excerpt(hit.text, stems, EXCERPT_CHARS) for turn_id, hit in hits_by_turn.items()}
-    return tuple(BlockItem(turn_id, words, text.tokens(words)) for turn_id, words in excerpts.items())
+    items: list[BlockItem] = []
+    for turn_id, hit in hits_by_turn.items():
+        excerpt = cut_excerpt(hit.text, stems, EXCERPT_CHARS)
+        items.append(BlockItem(turn_id, excerpt, text.tokens(excerpt)))
+        if sum(item.n_tokens for item in items) > max_tokens:
+            return tuple(items[:-1])
+    return tuple(items)
 
 
-def _measure(blocks: Sequence[Block]) -> dict[str, Any]:
+def measure_blocks(blocks: Sequence[Block]) -> dict[str, Any]:
     """Return the figures of one way: shares of questions, and means over blocks."""
     answerable = [block for block in blocks if not block.question.deserves_silence]
     silence = [block for block in blocks if block.question.deserves_silence]

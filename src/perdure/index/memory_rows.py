@@ -42,6 +42,10 @@ EVENT_TYPES = (
 _MAX_IN_VALUES = 500  # values in one IN (…)
 
 
+# In no order: with one, SQLite reads all memories of the owner in that order instead of the index of chains.
+CHAIN_QUERY = "SELECT body FROM memory WHERE user = ? AND agent = ? AND project = ? AND place = ?"
+
+
 def to_replay_event(event: JournalEvent) -> ReplayEvent:
     """Convert an event to the form that the replay reads."""
     instant = datetime.fromisoformat(event.at.partition("#")[0])
@@ -95,7 +99,8 @@ def list_uses(index: IndexConnection, user: str) -> list[MemoryUse]:
 
 def list_chain(index: IndexConnection, user: str, chain: MemoryChain) -> list[Memory]:
     """Return the memories of a chain, oldest first."""
-    chain_memories = list_memories(index, user, "agent = ? AND project = ? AND place = ?", *chain)
+    rows = index.select(CHAIN_QUERY, index.find_name("user", user), *chain)
+    chain_memories = [decode_memory(body) for (body,) in rows]
     return sorted(chain_memories, key=lambda memory: (memory.stated_at, memory.order))
 
 

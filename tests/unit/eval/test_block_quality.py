@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.eval.block_quality import Block, BlockItem, BlockQuestion, Rule, find_half
+from perdure.eval.block_quality import (
+    Block,
+    BlockItem,
+    BlockQuestion,
+    Rule,
+    excerpt_hits,
+    find_half,
+    is_in_scope,
+)
+from perdure.types import Hit
 
 
 def make_block(*texts: str, accepted: tuple[str, ...] = ("8443",), rules: tuple[Rule, Rule] | None = None) -> Block:
@@ -55,3 +64,28 @@ def test_half_of_a_question_follows_from_its_words() -> None:
     halves = [find_half(f"question {n}") for n in range(200)]
     assert halves == [find_half(f"question {n}") for n in range(200)]
     assert 70 < halves.count("dev") < 130
+
+
+def make_hit(turn_id: str, text: str, project: str | None = None) -> Hit:
+    return Hit(turn_id, "r", "c", "", "messages", "m", "a", project, "user", "human", "text", None, text, 1.0)
+
+
+def test_block_of_hits_ends_at_its_budget() -> None:
+    """Each text of 40 words is 40 tokens or more, so two of them are more than 60."""
+    question = BlockQuestion("which port?", "ada", accepted=("8443",))
+    hits = [make_hit(f"t{n}", " ".join(["port"] * 40)) for n in range(3)]
+    assert [item.turn_id for item in excerpt_hits(hits, question, max_tokens=60)] == ["t0"]
+    assert len(excerpt_hits(hits, question)) == 3
+
+
+def test_turn_stands_in_a_block_once() -> None:
+    question = BlockQuestion("which port?", "ada", accepted=("8443",))
+    items = excerpt_hits([make_hit("t0", "port 8443"), make_hit("t0", "another piece")], question)
+    assert [(item.turn_id, item.text) for item in items] == [("t0", "port 8443")]
+
+
+def test_hit_of_another_project_is_out_of_scope() -> None:
+    question = BlockQuestion("which port?", "ada", project="/work/a")
+    scopes = [is_in_scope(make_hit("t0", "", project), question, False) for project in ("/work/a", None, "/work/b")]
+    assert scopes == [True, True, False]
+    assert is_in_scope(make_hit("t0", "", "/work/b"), question, True)

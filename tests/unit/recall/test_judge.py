@@ -13,6 +13,7 @@ from perdure.recall.judge import (
     AnsweredBlock,
     Evidence,
     FittedLimits,
+    extract_query_words,
     extract_stems,
     find_held_stems,
     fit_limits,
@@ -217,3 +218,17 @@ def test_held_stems_are_those_of_all_words(parts, asked, gap):
     candidate_text = gap.join(parts)
     stems = frozenset().union(*map(extract_stems, asked))
     assert find_held_stems(stems, candidate_text) == stems & extract_stems(candidate_text)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Warum haben wir die Tabellen geändert?", ("tabellen", "geändert")),
+        ("Pourquoi avons nous choisi React ?", ("choisi", "react")),
+        ("¿Por qué elegimos React para las pantallas?", ("elegimos", "react", "pantallas")),
+        ("did the die for the war game break?", ("die", "war", "game", "break")),
+        ("warum nur", ("warum", "nur")),
+    ],
+)
+def test_stop_words_are_those_of_the_message_own_language(message: str, words: tuple[str, ...]) -> None:
+    assert extract_query_words(message) == words
