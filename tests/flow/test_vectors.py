@@ -110,7 +110,7 @@ def test_only_a_short_text_is_embedded_with_the_turn_before(home, message, fake)
     home.upkeep.embed()
     embedded = {text[-1]: text.partition("] ")[2] for text in documents(fake)}
     assert embedded["a"] == "user: " + "a" * 300
-    assert embedded["b"] == "user: " + "a" * 200 + "\nassistant: " + "b" * 150
+    assert embedded["b"] == "user: " + "a" * 200 + "\nassistant: " + "b" * 399
     assert embedded["c"] == "user: " + "c" * 400
     assert embedded["e"] == "user: " + "c" * 20 + "\nassistant: e"  # a tool's output is not said
     assert embedded["f"] == "assistant: f"  # the same agent goes on

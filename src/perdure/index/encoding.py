@@ -65,7 +65,8 @@ def get_day_start(day: date) -> datetime:
 
 # embedded texts -----------------------------------------------------------------------------------------------
 
-HEAD_CHARS = 150  # about 24 words: more of them loses answers as often as it finds them (docs/evaluation/speed.md)
+HEAD_CHARS = 400  # about 100 tokens, 20 ms of one core; 150 lose one answer in twenty (docs/evaluation/speed.md)
+RESULT_CHARS = 150  # of the output of a tool, which recall does not tell: more than half of all text
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,13 @@ def count_embedded_chars(author: Author, chunk: int) -> int | None:
     chunk: the chunk's number in its part of the turn, from 0; later chunks of a part repeat the same subject.
 
     >>> count_embedded_chars("person", 3), count_embedded_chars("agent", 0), count_embedded_chars("tool", 1)
-    (None, 150, 0)
+    (None, 400, 0)
     """
     if author == "person":
         return None
-    return HEAD_CHARS if chunk == 0 else 0
+    if chunk:
+        return 0
+    return RESULT_CHARS if author == "tool" else HEAD_CHARS
 
 
 def build_embedded_text(

@@ -91,7 +91,7 @@ def test_the_vector_of_an_earlier_release_is_removed_with_its_turn(file):
 
 def test_chunk_is_worded_with_its_speaker():
     assert build_embedded_text("agent", "assistant", None, "Noted.") == "assistant: Noted."
-    assert build_embedded_text("agent", "assistant", 0, "x" * 1000) == "[1 January 1970] assistant: " + "x" * 150
+    assert build_embedded_text("agent", "assistant", 0, "x" * 1000) == "[1 January 1970] assistant: " + "x" * 400
     assert build_embedded_text("person", "user", 0, "y" * 3000).endswith("y" * 3000)
 
 

@@ -28,7 +28,7 @@ def test_a_query_counts_by_the_same_week(at_ms):
 
 @pytest.mark.parametrize(
     ("author", "n", "expected"),
-    [("person", 0, None), ("person", 9, None), ("agent", 0, 150), ("agent", 1, 0), ("machine", 0, 150),
+    [("person", 0, None), ("person", 9, None), ("agent", 0, 400), ("agent", 1, 0), ("machine", 0, 400),
      ("tool", 0, 150), ("tool", 7, 0)],
 )  # fmt: skip
 def test_extent_depends_on_the_author(author, n, expected):
