@@ -77,7 +77,7 @@ def test_block_is_measured_on_dialogues_and_on_transcripts(run, tmp_path, messag
     assert (answer["n_answerable"], answer["n_silence"]) == (2, 1)
     (rows,) = answer["scopes"].values()
     assert {way: row["told"]["at"] for way, row in rows.items()} == {
-        "no memory": 0.0, "random turns": 0.5, "grep": 0.5, "keyword": 0.5, "recall": 0.5
+        "no memory": 0.0, "random turns": 0.5, "grep": 0.5, "FTS5": 0.5, "keyword": 0.5, "recall": 0.5
     }  # fmt: skip
     assert rows["recall"]["silent"]["at"] == 1.0
     listed = {half: run("--half", half, *arguments).stdout for half in ("dev", "held-out")}

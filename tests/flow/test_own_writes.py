@@ -110,16 +110,16 @@ def test_what_the_owner_keeps_elsewhere_is_told(home) -> None:
 @pytest.mark.parametrize(
     ("tool", "tool_input"),
     [
-        ("Bash", {"command": f'perdure floor write diary/2026-11-25 "{DIARY}" --by-agent'}),
-        ("Bash", {"command": f"perdure floor write diary/2026-11-25 - <<'EOF'\n{DIARY}\nEOF"}),
+        ("Bash", {"command": f'perdure floor write diary/2025-11-25 "{DIARY}" --by-agent'}),
+        ("Bash", {"command": f"perdure floor write diary/2025-11-25 - <<'EOF'\n{DIARY}\nEOF"}),
         ("Bash", {"command": f'perdure floor card "{DIARY}" --by-agent'}),
         ("mcp__perdure__note", {"text": DIARY, "place": "diary"}),
-        ("Write", {"file_path": "/h/.perdure/agents/default/diary/2026-11-25.md", "content": DIARY}),
+        ("Write", {"file_path": "/h/.perdure/agents/default/diary/2025-11-25.md", "content": DIARY}),
     ],
 )
 @pytest.mark.parametrize("session", ["s", "another"])
 def test_text_of_the_floor_does_not_enter_recall(home, tool, tool_input, session) -> None:
-    home.floor.write("diary/2026-11-25", DIARY, by="agent")
+    home.floor.write("diary/2025-11-25", DIARY, by="agent")
     capture_call(home, tool, tool_input)
     for question in ("where is the quincunx?", "is the zanzibar walrus exporter done?"):
         assert "quincunx" not in ask(home, session, question).replace(question, "")

@@ -71,8 +71,9 @@ def to_socket_path(home: Path) -> Path:
     import hashlib  # a long path is rare, and these two cost milliseconds
     import tempfile
 
-    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"perdure-{os.geteuid()}" / f"{name}.sock"
+    name = f"perdure-{os.geteuid()}/{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}.sock"
+    path = Path(tempfile.gettempdir()) / name
+    return path if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES else Path("/tmp") / name
 
 
 def to_lock_path(home: Path) -> Path:
