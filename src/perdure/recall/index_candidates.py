@@ -50,6 +50,7 @@ class IndexCandidates:
     _numbers_by_id: dict[str, int] = field(default_factory=dict)  # turn id -> number
     _ids_by_number: dict[int, str] = field(default_factory=dict)
     _matched_chunks: dict[int, int] = field(default_factory=dict)  # turn -> its best matching chunk
+    _detail_cache: dict[tuple[int, int | None], CandidateDetail] = field(default_factory=dict)  # by number and chunk
     _memories_by_key: dict[int, Memory] = field(default_factory=dict)  # by number
     _chain_cache: dict[memory_replay.MemoryChain, tuple[Memory, ...]] = field(default_factory=dict)
     _shared_chain_cache: dict[int, tuple[Memory, ...]] = field(default_factory=dict)  # by a memory in them
@@ -262,8 +263,20 @@ class IndexCandidates:
 
     def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
         """Return the details of each of these turns, with the text of the chunk that matched, or its first chunk."""
-        numbers = [self._numbers_by_id[candidate_id] for candidate_id in ids if candidate_id in self._numbers_by_id]
-        memories_by_id = {m.memory_id: m for m in self._get_memories(numbers).values()}
+        keys = {
+            candidate_id: (number, self._matched_chunks.get(number))
+            for candidate_id in ids
+            if (number := self._numbers_by_id.get(candidate_id)) is not None
+        }
+        unread_ids = [candidate_id for candidate_id, key in keys.items() if key not in self._detail_cache]
+        details_by_id = self._read_details(unread_ids) if unread_ids else {}
+        self._detail_cache.update((keys[candidate_id], detail) for candidate_id, detail in details_by_id.items())
+        return {
+            candidate_id: self._detail_cache[key] for candidate_id, key in keys.items() if key in self._detail_cache
+        }
+
+    def _read_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
+        memories = self._get_memories([self._numbers_by_id[candidate_id] for candidate_id in ids]).values()
         hits = self.read_hits(dict.fromkeys(ids, 0.0))
         before = keyword.read_text_before(self.index, hits)
         details_by_id = {
@@ -286,10 +299,7 @@ class IndexCandidates:
             )
             for hit in hits
         }
-        details_by_id |= {
-            candidate_id: _to_detail(memory, self.principal.user) for candidate_id, memory in memories_by_id.items()
-        }
-        return {candidate_id: details_by_id[candidate_id] for candidate_id in ids if candidate_id in details_by_id}
+        return details_by_id | {memory.memory_id: _to_detail(memory, self.principal.user) for memory in memories}
 
     def read_hits(self, scores: Scores, *, limit: int | None = None) -> list[Hit]:
         """Return the turns among these candidates as hits with these scores, in this order. The text of each is the

@@ -261,10 +261,8 @@ def _choose_turns(
         for turn_id, share in shares.items()
         if not is_cut or share >= tuning.weakest or turn_id in named_ids
     }
-    measure_likeness, repeats = (
-        _make_likeness(candidates, new_ids),
-        _make_repeat_test(candidates, assessment.truth, tuning),
-    )
+    measure_likeness = _make_likeness(candidates, new_ids)
+    repeats = _make_repeat_test(candidates, assessment.truth, tuning)
     distinct_ids, repeated_ids = split_repeats(list(scores), repeats)
     choose = partial(diversify, likeness=measure_likeness, relevance=tuning.relevance, same_likeness=tuning.same)
     chosen_ids = choose({turn_id: scores[turn_id] for turn_id in distinct_ids}, k=k)
@@ -360,14 +358,15 @@ def _make_correction_test(
     def corrects(turn_id: str, other_id: str) -> bool:
         if not is_later(turn_id, other_id, times):
             return False
-        if plan.intent == "latest":
-            return measure_likeness(turn_id, other_id) >= tuning.newer_first
         likeness = measure_likeness(turn_id, other_id)
+        if plan.intent == "latest":
+            return likeness >= tuning.newer_first
+        if likeness < tuning.changed_first:  # the lower one of the two limits
+            return False
         restates_it = partial(restates, read_stems(turn_id), read_stems(other_id))
         if likeness >= tuning.newer_fact_first and restates_it(asked_weights):
             return True
-        is_like = likeness >= tuning.changed_first
-        return is_like and restates_it(dict.fromkeys(asked_weights, 1.0), MIN_SHARED_BY_CHANGE) and is_change(turn_id)
+        return restates_it(dict.fromkeys(asked_weights, 1.0), MIN_SHARED_BY_CHANGE) and is_change(turn_id)
 
     return corrects
 
