@@ -462,7 +462,10 @@ class Answers:
             answers: list[Any] = [Wordless(document["components"]["schemas"]).document(document["paths"])]
             for method, path, body in REQUESTS:
                 status, text = ask(address, method, path, body, secret)
-                answers.append([method, path, body, status, json.loads(text)])
+                answer = json.loads(text)
+                if path == "/api/jobs":  # the clock decides which of them has run by now
+                    answer["items"] = [{**job, "last": None} for job in answer["items"]]
+                answers.append([method, path, body, status, answer])
         finally:
             self._run([["serve", "--stop"]])
         return {"answers": self.masks.value(answers)}
