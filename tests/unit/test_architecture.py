@@ -19,6 +19,7 @@ SQL = re.compile(
     r"\b(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|DELETE\s+FROM|UPDATE\s+\w+\s+SET|CREATE\s+TABLE)\b", re.S
 )
 SQL_FILES = {  # outside of index/ and jobs/, sqlite.py and files called store.py: each with its reason
+    "eval/plain_text.py": "measures SQLite's own search beside recall",
     "forgetting.py": "deletes a user's rows from the server's own small database",
     "models/cost_meter.py": "its own small database, run/meter.db",
     "recall/index_candidates.py": "candidates of recall; a later change makes one ranking path inside index",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 MAX_COMMAND_CHARS = 4000
 MAX_ERROR_CHARS = 8000  # from the end of an output; errors stand there
 _MAX_FILES = 8
 _MAX_PATH_CHARS = 1000
-_COMMAND_KEYS = ("command", "cmd", "script")
+_COMMAND_KEYS = ("command", "cmd", "script", "commands")
 _PATH_KEYS = ("file_path", "path", "filePath", "notebook_path", "absolute_path")
 # Patterns are texts here, compiled at their first use: every hook loads this, and few events are of tools.
 _PATCH_FILE = r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$"
@@ -43,7 +44,7 @@ def read_call(payload: dict[str, Any]) -> ReportedCall:
     """Return the call in a client's event."""
     tool, tool_input = payload.get("tool_name"), payload.get("tool_input")
     fields = tool_input if isinstance(tool_input, dict) else {"command": tool_input}
-    command = _read_command(fields)
+    command = read_command(fields)
     files = [value for key in _PATH_KEYS if isinstance(value := fields.get(key), str)]
     files += [path for value in (command, *fields.values()) if isinstance(value, str) for path in _list_patched(value)]
     return ReportedCall(
@@ -54,7 +55,8 @@ def read_call(payload: dict[str, Any]) -> ReportedCall:
     )
 
 
-def _read_command(fields: dict[str, Any]) -> str:
+def read_command(fields: Mapping[str, Any]) -> str:
+    """Return the command line in the input of a call; "" if it has none."""
     value = next((fields[key] for key in _COMMAND_KEYS if fields.get(key)), "")
     if isinstance(value, list):
         words = list(map(str, value))

@@ -28,7 +28,7 @@ from perdure.errors import UsageError
 from perdure.eval import measures
 from perdure.eval.bench import find_bench_time, open_group_memories
 from perdure.eval.datasets import load_dataset, read_rows
-from perdure.eval.store import PlainTextSearch
+from perdure.eval.plain_text import PlainTextSearch
 from perdure.home import Home, open_home
 from perdure.index import keyword
 from perdure.recall.judge import extract_query_words, extract_stems

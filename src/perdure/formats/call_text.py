@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.access.redact import mask
+from perdure.capture.tool_calls import read_command
 from perdure.formats.parts import list_patched_files
 from perdure.regex import lazy_re
 from perdure.text import ELLIPSIS, one_line
@@ -29,11 +30,9 @@ _PATCH_LINE = lazy_re(
     r"^\*\*\* (?:Begin Patch|End Patch|End of File|Update File: .*|Add File: .*|Delete File: .*)\n?", re.M
 )
 _PLAIN_WORD = lazy_re(r"\w+")
-_SHELLS = ("bash", "sh", "zsh")
 _EDITOR_COMMANDS = {"view": "read", "create": "write"}  # of one tool that reads, writes and edits
 
 _PATH_KEYS = ("file_path", "path", "filePath", "notebook_path", "absolute_path", "paths", "file_paths", "dir_path")
-_COMMAND_KEYS = ("command", "cmd", "script", "commands")
 _PATCH_KEYS = ("patch", "input", "patchText")
 _OLD_KEYS = ("old_string", "oldText", "oldString", "old_str", "old_source")
 _NEW_KEYS = ("new_string", "newText", "newString", "new_str", "new_source")
@@ -99,7 +98,7 @@ def writes_memory(tool: str, tool_input: str) -> bool:
     if tool != "memory" and not ("perdure" in tool_input and kind in ("run", "write", "edit", "patch")):
         return False
     fields = _read_input(tool_input)
-    command = _get_command(fields)
+    command = read_command(fields)
     if tool == "memory":
         path = str(fields.get("path") or fields.get("old_path") or "")
         return command in _WRITING_COMMANDS and path.startswith(_OWN_FILES_FOLDER)
@@ -116,7 +115,7 @@ def get_tool_kind(tool: str) -> str:
 
 def read_call_command(tool_input: str) -> str:
     """Return the command line of a call's input; "" if it has none."""
-    return _get_command(_read_input(tool_input))
+    return read_command(_read_input(tool_input))
 
 
 def list_words(call: str) -> list[str]:
@@ -168,7 +167,7 @@ def describe_turn(turn: Turn, folder: str | None, *kinds: PartKind) -> str:
 def _describe(tool: str, tool_input: str, folder: str | None) -> str:
     fields = _read_input(tool_input)
     kind = get_tool_kind(tool)
-    command = _get_command(fields)
+    command = read_command(fields)
     kind = _EDITOR_COMMANDS.get(command, kind) if kind == "edit" else kind
     patch = next((value for value in (command, *_get_texts(fields, _PATCH_KEYS)) if "*** Begin Patch" in value), "")
     paths = ", ".join(f"`{_shorten_path(path, folder)}`" for path in _list_paths(fields, patch))
@@ -244,16 +243,6 @@ def _unescape(text: str) -> str:
         return str(json.loads(f'"{text}"', strict=False))
     except ValueError:
         return _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], "" if escape[1][1:] else escape[1]), text)
-
-
-def _get_command(fields: Mapping[str, Any]) -> str:
-    """Return the command line of a call; "" if it has none."""
-    value = next((fields[key] for key in _COMMAND_KEYS if fields.get(key)), "")
-    if isinstance(value, list):
-        words = list(map(str, value))
-        is_shell = len(words) > 2 and words[0].rpartition("/")[2] in _SHELLS  # bash -lc COMMAND
-        return words[-1] if is_shell else " ".join(words)
-    return value if isinstance(value, str) else ""
 
 
 def _get_texts(fields: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:

@@ -18,6 +18,7 @@ from typing import TypeVar
 from perdure import text
 from perdure.config import LimitsConfig
 from perdure.recall.candidates import NameSighting
+from perdure.recall.stop_words import choose_stop_words
 from perdure.regex import lazy_re
 
 # Weights beside a cosine's 1 and thresholds below which recall is silent: at most 3 % of the answerable questions of
@@ -45,36 +46,6 @@ _DIGITS = 4  # of relevance and coverage, as they are recorded
 _Id = TypeVar("_Id")  # what a text is named by
 _WORDS = lazy_re(r"[^\W_]+")
 _SUFFIX = lazy_re(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
-
-
-# Function words of languages beside English (text.STOPWORDS). A message is in the language that has most of its words
-# here, if it has two of them or more, and more than English: "die", "war", "pour" and "once" stay words of English.
-_FOREIGN_STOP_WORDS: Mapping[str, frozenset[str]] = {
-    language: frozenset(words.split())
-    for language, words in {
-        "de": "der die das den dem des ein eine einen einem einer eines und oder aber wenn dass daß weil ob als wie "
-        "was wer wen wem wo wohin woher wann warum weshalb wieso wodurch welche welcher welches welchen welchem ich "
-        "du er sie es wir ihr mich mir dich dir ihn ihm uns euch ihnen mein meine meinen meinem meiner dein deine "
-        "unser unsere unseren unserem sein seine ihre ihren ist sind war waren bin bist wird werden wurde wurden "
-        "hat haben hatte hatten habe hast kann können könnte soll sollen sollte muss müssen darf dürfen will "
-        "wollen würde nicht kein keine im in am an auf aus bei beim bis durch für gegen mit nach ohne um unter "
-        "über vom von vor zu zum zur zwischen hier dort da dann denn doch noch nur schon auch so sehr viel viele "
-        "wieder mehr man sich diese dieser dieses diesen diesem jetzt bitte hin her gab gibt ",
-        "fr": "le la les l un une des du de d et ou mais si que qui quoi quel quelle quels quelles où quand comment "
-        "pourquoi combien je tu il elle on nous vous ils elles me m te t se s lui leur leurs mon ma mes ton ta "
-        "tes son sa ses notre nos votre vos ce cet cette ces c ça est sont était étaient être suis es sommes êtes "
-        "a ai as avons avez ont avait avaient fait faut peut peuvent peux doit doivent pas ne n plus y en dans "
-        "sur sous pour par avec sans chez entre vers à au aux jusqu qu j a-t-on a-t-il va-t-on peut-on est-ce "
-        "cela très aussi encore déjà qu'est-ce avons-nous ",
-        "es": "el la los las lo un una unos unas y o pero si que qué quien quién quienes cual cuál cuáles cuando "
-        "cuándo donde dónde adónde como cómo cuánto cuántos cuánta cuántas por porque para con sin de del al a en "
-        "entre hasta desde sobre yo tú él ella nosotros ellos ellas usted me te se le les nos mi mis tu tus su sus "
-        "nuestro nuestra nuestros es son era eran está están estaba ser estar soy hay ha han he hemos había haber "
-        "fue fueron puede pueden podemos debe deben tengo tiene tienen hace no ni ya muy más también este esta "
-        "estos estas ese esa eso esto aquí allí ",
-    }.items()
-}
-MIN_FOREIGN_STOP_WORDS = 2  # of a message, from which it is in their language
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +88,8 @@ def extract_query_words(message: str) -> tuple[str, ...]:
     """Return the words of a message that carry meaning, as search terms."""
     terms = text.query_terms(message)
     words = text.without_stopwords(terms)
-    foreign_stop_words = _choose_foreign_stop_words(terms)
+    foreign_stop_words = choose_stop_words(terms)
     return tuple(word for word in words if word not in foreign_stop_words) or words
-
-
-def _choose_foreign_stop_words(terms: Sequence[str]) -> frozenset[str]:
-    """Return the stop words of the language that a message is in; none for English and what is not known."""
-    counts = {language: sum(term in words for term in terms) for language, words in _FOREIGN_STOP_WORDS.items()}
-    language = max(counts, key=lambda name: counts[name])
-    n_english = sum(term in text.STOPWORDS for term in terms)
-    is_foreign = counts[language] >= MIN_FOREIGN_STOP_WORDS and counts[language] > n_english
-    return _FOREIGN_STOP_WORDS[language] if is_foreign else frozenset()
 
 
 def gather_evidence(

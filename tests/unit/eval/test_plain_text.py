@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.eval.store import PlainTextSearch
+from perdure.eval.plain_text import PlainTextSearch
 
 
 def test_rare_word_counts_more_than_a_common_one() -> None:
