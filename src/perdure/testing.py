@@ -256,18 +256,20 @@ def check_recaller(recaller: Recaller, candidates: CandidateSource, plan: Plan) 
 
     The plan must be one for which the recaller tells at least one cue.
     """
-    told = recaller(candidates, plan, RecallContext())
-    ids = [cue.turn_id for cue in told.cues]
-    assert ids and not told.silent, "a plan that it can answer gets cues and no reason for silence"
+    answer = recaller(candidates, plan, RecallContext())
+    ids = [cue.turn_id for cue in answer.cues]
+    assert ids and not answer.silent, "a plan that it can answer gets cues and no reason for silence"
     assert len(set(ids)) == len(ids), "no cue comes twice"
     assert set(candidates.get_details(ids)) == set(ids), "cues are candidates"
-    assert told.n_tokens == sum(cue.n_tokens for cue in told.cues) <= RecallContext().tuning.max_tokens, "the budget"
-    assert recaller(candidates, plan, RecallContext()).cues == told.cues, "the same input gives the same cues"
-    first_id = ids[0]
-    again = recaller(candidates, plan, RecallContext(session_turn_ids=[first_id]))
-    assert first_id not in [cue.turn_id for cue in again.cues], "what the session holds is not told"
+    assert answer.n_tokens == sum(cue.n_tokens for cue in answer.cues), "the tokens are those of the cues"
+    assert answer.n_tokens <= RecallContext().tuning.max_tokens, "the cues keep to the budget"
+    assert recaller(candidates, plan, RecallContext()).cues == answer.cues, "the same input gives the same cues"
+    next_answer = recaller(candidates, plan, RecallContext(session_turn_ids=ids[:1]))
+    assert ids[0] not in [cue.turn_id for cue in next_answer.cues], "what the session holds is not told"
     finding = Finding("order", "test", 1.0)
-    scanned = recaller(candidates, plan, RecallContext(scan_text=lambda _: [finding]))
-    assert not scanned.cues and scanned.silent, "a text that reads like an order is not told, and silence has a reason"
-    nothing = recaller(candidates, replace(plan, message="", queries=(), names=(), windows=()), RecallContext())
-    assert not nothing.cues and nothing.silent, "a message that asks for nothing gets silence, with a reason"
+    safe_answer = recaller(candidates, plan, RecallContext(scan_text=lambda _: [finding]))
+    assert not safe_answer.cues, "a text that reads like an order is not told"
+    assert safe_answer.silent, "silence has a reason"
+    empty_plan = replace(plan, message="", queries=(), names=(), windows=())
+    empty_answer = recaller(candidates, empty_plan, RecallContext())
+    assert not empty_answer.cues and empty_answer.silent, "a message that asks for nothing gets silence, with a reason"

@@ -62,13 +62,13 @@ def _answer(
     call = read_action_call(event, (project, event.cwd))
     if not (call.command or call.files) or _is_private(home, event):
         return None, EMPTY_REPLY
-    told, emptied_at = told_facts.read(event.client, event.session)
+    fact_names, emptied_at = told_facts.read(event.client, event.session)
     try:
         source = IndexedFacts(home.index(), home.principal, project, session=Live(event.session, emptied_at))
     except IndexFault:
         return None, EMPTY_REPLY
     n_silent = told_facts.count_silent(event.client, event.session)
-    fact = choose_fact(call, source, told, with_agents=n_silent is None or n_silent >= _PACE_CALLS)
+    fact = choose_fact(call, source, fact_names, with_agents=n_silent is None or n_silent >= _PACE_CALLS)
     told_facts.count_call(event.client, event.session, is_told=fact is not None)
     if fact is None or home.floor.find_injections(fact.texts[0]):
         return None, EMPTY_REPLY
@@ -123,7 +123,7 @@ class ToldFact:
 
 def list_told(home: Home, session: str = "", *, limit: int) -> list[ToldFact]:
     """Return the newest facts that sessions were told at tool calls (whose ids begin so), newest first."""
-    told = []
+    told_facts: list[ToldFact] = []
     for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
         if event.data.get("kind") != injections.ACTION or not str(event.data["session"]).startswith(session):
             continue
@@ -131,12 +131,12 @@ def list_told(home: Home, session: str = "", *, limit: int) -> list[ToldFact]:
         turn_ids = [name.partition("/")[0] for name in names]
         records = list_of_turns(home.index(), home.principal, dict.fromkeys(turn_ids))
         stated = tuple((record.kind, record.text) for record in records if f"{record.turn_id}/{record.n}" in names)
-        told.append(
+        told_facts.append(
             ToldFact(event.happened_at, event.data["runtime"], event.data["session"], kind, tuple(turn_ids), stated)
         )
-        if len(told) == limit:
+        if len(told_facts) == limit:
             break
-    return told
+    return told_facts
 
 
 def _build_injection(event: HookEvent, fact: ActionFact, nonce: str, text: str) -> dict[str, Any]:

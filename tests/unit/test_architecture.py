@@ -22,7 +22,7 @@ SQL_FILES = {  # outside of index/ and jobs/, sqlite.py and files called store.p
     "eval/plain_text.py": "measures SQLite's own search beside recall",
     "forgetting.py": "deletes a user's rows from the server's own small database",
     "models/cost_meter.py": "its own small database, run/meter.db",
-    "recall/index_candidates.py": "candidates of recall; a later change makes one ranking path inside index",
+    "recall/index_candidates.py": "reads the candidates of recall and search",
 }
 START_UP = {  # a hook, a command or a recall by words loads these, so they load the rest when it is used
     "__init__.py", "capture/__main__.py", "capture/hook.py", "connections.py", "floor/room.py", "forgetting.py",

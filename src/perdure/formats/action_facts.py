@@ -198,8 +198,8 @@ def find_failed_form(forms: Sequence[CommandForm], output: str) -> CommandForm |
     if len(forms) < 2:
         return forms[0] if forms else None
     error = find_error_line(output)
-    named = [form for form in forms if re.search(rf"(?<![\w-]){re.escape(form.program)}(?![\w-])", error)]
-    return named[0] if len(named) == 1 else None
+    named_forms = [form for form in forms if re.search(rf"(?<![\w-]){re.escape(form.program)}(?![\w-])", error)]
+    return named_forms[0] if len(named_forms) == 1 else None
 
 
 def read_failure(form: CommandForm, output: str) -> FactDraft:

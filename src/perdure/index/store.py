@@ -276,12 +276,12 @@ class IndexConnection:
 
     def count_chunks_with(self, user: int, tokens: Iterable[str]) -> dict[str, int]:
         """Return for each token of the full-text index how many chunks of an owner hold it; read once in a snapshot."""
-        known = self._word_counts if self._word_counts is not None else {}
-        new_tokens = [token for token in dict.fromkeys(tokens) if (user, token) not in known]
+        known_counts = self._word_counts if self._word_counts is not None else {}
+        new_tokens = [token for token in dict.fromkeys(tokens) if (user, token) not in known_counts]
         query = f'SELECT term, doc FROM "vocab_{user}" WHERE term IN ({", ".join("?" * len(new_tokens))})'
         counts = dict(self.select(query, *new_tokens)) if new_tokens else {}
-        known.update(((user, token), int(counts.get(token, 0))) for token in new_tokens)
-        return {token: known[user, token] for token in tokens}
+        known_counts.update(((user, token), int(counts.get(token, 0))) for token in new_tokens)
+        return {token: known_counts[user, token] for token in tokens}
 
     def get_version(self) -> tuple[int, int]:
         """Return a value that changes with every commit to the file, by any process."""

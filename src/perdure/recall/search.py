@@ -47,9 +47,9 @@ def search(
     scores: dict[str, SearchScore] = {}
     pool = tuning.pool
     while True:
-        found = _rank_pool(candidates, search_plan, vectors, replace(tuning, pool=pool))
+        ranked = _rank_pool(candidates, search_plan, vectors, replace(tuning, pool=pool))
         ceiling = min((score.score for score in scores.values()), default=math.inf)
-        new_scores = [score for score in found if score.turn_id not in scores]
+        new_scores = [score for score in ranked if score.turn_id not in scores]
         scores |= {score.turn_id: score._replace(score=min(score.score, ceiling)) for score in new_scores}
         if len(scores) >= limit or not new_scores or pool >= limit:
             return list(scores.values())

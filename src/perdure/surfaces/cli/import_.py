@@ -216,6 +216,13 @@ def import_command(
         with show_progress(shell, "sending", None, in_bytes=True) as step:
             _print_import(shell, import_to_remote(rules, paths, tags=tags, runtime=runtime, step=step), None, paths)
         return
+    _import_transcripts(shell, paths, tags=tags, runtime=runtime, is_indexed=not no_index)
+
+
+def _import_transcripts(
+    shell: Shell, paths: tuple[Path, ...], *, tags: tuple[str, ...], runtime: str | None, is_indexed: bool
+) -> None:
+    """Capture and index transcripts in this machine's home. Exit status 1: a file that was named is refused."""
     with shell.open_home(create=True) as home:
         sources = home.captures.transcripts_to_import(paths or None)
         total = sum(path.stat().st_size for path in sources if path.is_file())
@@ -225,7 +232,7 @@ def import_command(
             )
         n_chunks, embedding, n_saved = 0, (0, ""), 0
         try:
-            if not no_index:
+            if is_indexed:
                 with show_progress(shell, "indexing", imported.n_bytes, in_bytes=True) as step:
                     n_chunks = home.upkeep.catch_up(progress=lambda _, n: step(n)).n_chunks
                 home.upkeep.embed_new()

@@ -53,13 +53,13 @@ def why_command(shell: Shell, session: str | None, wrong: int | None, explain: b
 def _show_told_facts(shell: Shell, session: str) -> None:
     """Print the newest facts of action that were told; at the home's own machine alone."""
     with shell.open_home() as home:
-        told = tool_turn.list_told(home, session, limit=_MAX_TOLD)
+        told_facts = tool_turn.list_told(home, session, limit=_MAX_TOLD)
     if shell.as_json:
-        shell.print_json({"told": [asdict(fact) for fact in told]})
+        shell.print_json({"told": [asdict(fact) for fact in told_facts]})
         return
-    if not told:
+    if not told_facts:
         shell.note("No session was told anything at a tool call yet.")
-    for fact in told:
+    for fact in told_facts:
         header = f"{format_time_and_age(fact.at, datetime.now(UTC))} · {fact.runtime} session {fact.session}"
         shell.out.print(header, style="bold", markup=False)
         for kind, words in fact.stated:
