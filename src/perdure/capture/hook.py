@@ -531,8 +531,8 @@ def serve_event(
     """Do the work of a hook for its process; yield what the process expects, as `launch` describes it.
 
     ask_home: answers the request that a process would send to the resident home. wake: called after an event that may
-    have captured something, which a call of a tool has not. At the limit the process gets
-    what there is; the work goes on, so that the capture of a long backlog ends.
+    have captured something, which a call of a tool has not. At the limit the process gets what there is; the work goes
+    on, so that the capture of a long backlog ends.
     """
     call = _HookCall()
     call.output, call.ask_resident = bytearray(), lambda _home, question, **_: ask_home(question)
