@@ -490,6 +490,22 @@ def test_client_that_keeps_its_pipe_open_is_not_awaited(home: Path) -> None:
     assert time.monotonic() - began_s < LIMIT_S + SLACK_S
 
 
+def test_slow_noting_of_the_limit_is_no_other_status(home: Path) -> None:
+    """On a busy machine, noting that the limit was reached takes longer than the time kept for it."""
+    program = (
+        "import time\n"
+        "from perdure.capture import failures, hook\n"
+        "record = failures.record_failure\n"
+        "failures.record_failure = lambda *facts: (time.sleep(0.3), record(*facts))[1]\n"
+        "hook.main()"
+    )
+    line = [sys.executable, "-c", program, "claude-code", "--home", str(home)]
+    with ScriptedResident(home, "late", delay_s=30):
+        done = subprocess.run(line, input=json.dumps(prompt()).encode(), capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "recall failed for this message" in json.loads(done.stdout)["systemMessage"]
+
+
 def test_an_answer_that_no_client_would_take_whole_is_not_given(home: Path) -> None:
     with ScriptedResident(home, "x" * 10_001):
         called = Called(home, prompt(), "claude-code")

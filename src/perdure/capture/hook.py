@@ -37,6 +37,7 @@ from perdure.errors import Busy, HomeMissing, PerdureError, RemoteAway, RemoteFa
 
 _LIMIT_MS = 1000  # until the settings say otherwise
 _GRACE_S = 0.1  # to note that the limit was reached
+_STUCK_S = 0.6  # after which noting that is given up; long, because a busy machine alone can take the grace
 _PRINT_RESERVE_MS = 60  # reserved at the end for printing and exit
 _LAST_LINE_WAIT_S = 0.25  # a client may write the last line shortly after the event
 _POLL_S = 0.01  # between two looks for it
@@ -511,8 +512,9 @@ def _set_alarm(call: _HookCall) -> None:
     time_left_s = max(0.001, call.get_time_left_s())
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, time_left_s)
-    # If the signal is not handled (one long call into a library), a thread in C ends the process, with status 1.
-    faulthandler.dump_traceback_later(time_left_s + _GRACE_S, exit=True, file=os.open(os.devnull, os.O_WRONLY))
+    # If the signal is not handled (one long call into a library), a thread in C ends the process. It can only do so
+    # with status 1, which blocks nothing, but which a client may show.
+    faulthandler.dump_traceback_later(time_left_s + _STUCK_S, exit=True, file=os.open(os.devnull, os.O_WRONLY))
 
 
 if __name__ == "__main__":
