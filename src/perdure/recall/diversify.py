@@ -6,7 +6,7 @@ with all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from perdure.index.fuse import rank_ids
 
@@ -41,14 +41,28 @@ def diversify(
     return chosen_ids
 
 
-def split_repeats(ids: Sequence[str], repeats: Callable[[str, str], bool]) -> tuple[list[str], list[str]]:
-    """Return (the ids that repeat no earlier one, the others), each in their order.
+def split_repeats(
+    ids: Sequence[str], read_stems: Callable[[str], Set[str]], *, least_shared: float
+) -> tuple[list[str], list[str]]:
+    """Return (the ids whose text repeats no earlier one, the others), each in their order.
 
-    >>> split_repeats(["a1", "a2", "b1"], lambda a, b: a[0] == b[0])
+    Two texts say the same if they share `least_shared` of their stems, and all numbers. No stems: repeats nothing.
+
+    >>> stems = {"a1": {"port", "80"}, "a2": {"port", "80"}, "b1": {"port", "81"}}
+    >>> split_repeats(["a1", "a2", "b1"], stems.__getitem__, least_shared=0.3)
     (['a1', 'b1'], ['a2'])
     """
-    distinct_ids: list[str] = []
+    distinct_ids, repeated_ids, distinct_stems = [], [], list[Set[str]]()
     for item_id in ids:
-        if not any(repeats(item_id, distinct_id) for distinct_id in distinct_ids):
+        stems = read_stems(item_id)
+        if any(
+            len(stems) >= least_shared * len(other)  # most pairs differ in length, which costs nothing to see
+            and len(stems & other) >= least_shared * len(stems | other)
+            and not any(stem.isdecimal() for stem in stems ^ other)
+            for other in distinct_stems
+        ):
+            repeated_ids.append(item_id)
+        else:
             distinct_ids.append(item_id)
-    return distinct_ids, [item_id for item_id in ids if item_id not in distinct_ids]
+            distinct_stems += [stems] if stems else []
+    return distinct_ids, repeated_ids

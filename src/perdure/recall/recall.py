@@ -262,8 +262,10 @@ def _choose_turns(
         if not is_cut or share >= tuning.weakest or turn_id in named_ids
     }
     measure_likeness = _make_likeness(candidates, new_ids)
-    repeats = _make_repeat_test(candidates, assessment.truth, tuning)
-    distinct_ids, repeated_ids = split_repeats(list(scores), repeats)
+    split = partial(
+        split_repeats, read_stems=_make_stem_reader(candidates, assessment.truth), least_shared=tuning.repeated
+    )
+    distinct_ids, repeated_ids = split(list(scores))
     choose = partial(diversify, likeness=measure_likeness, relevance=tuning.relevance, same_likeness=tuning.same)
     chosen_ids = choose({turn_id: scores[turn_id] for turn_id in distinct_ids}, k=k)
     if repeated_ids and len(chosen_ids) < k and not is_cut:
@@ -279,7 +281,7 @@ def _choose_turns(
             chosen_ids = _put_later_sessions_first(candidates, ranking, chosen_ids, tuning)
     if plan.intent in CLOSED_INTENTS and not plan.windows:
         chosen_ids += _find_closing(candidates, chosen_ids, excluded_ids)
-    distinct_ids, repeated_ids = split_repeats(chosen_ids, repeats)
+    distinct_ids, repeated_ids = split(chosen_ids)
     return distinct_ids if is_cut else [*distinct_ids, *repeated_ids]
 
 
@@ -305,10 +307,8 @@ def _find_closing(candidates: CandidateSource, chosen_ids: Sequence[str], exclud
     return [] if closing_id is None or closing_id in {*chosen_ids, *excluded_ids} else [closing_id]
 
 
-def _make_repeat_test(candidates: CandidateSource, truth: TruthScores, tuning: Tuning) -> Callable[[str, str], bool]:
-    """Return a function that says whether two short texts say nearly the same, with the same numbers. An ended memory
-    repeats nothing.
-    """
+def _make_stem_reader(candidates: CandidateSource, truth: TruthScores) -> Callable[[str], frozenset[str]]:
+    """Return a function for the stems of a text that may repeat another: a short one, and no ended memory."""
 
     @cache
     def read_stems(turn_id: str) -> frozenset[str]:
@@ -319,14 +319,7 @@ def _make_repeat_test(candidates: CandidateSource, truth: TruthScores, tuning: T
         is_short = detail is not None and len(detail.text) <= MAX_REPEATED_CHARS
         return extract_stems(detail.text) - text.STOPWORDS if detail and is_short else frozenset()
 
-    def repeats(turn_id: str, other_id: str) -> bool:
-        stems, other_stems = read_stems(turn_id), read_stems(other_id)
-        n_shared = len(stems & other_stems)
-        if n_shared < tuning.repeated * max(1, len(stems | other_stems)):
-            return False
-        return not any(stem.isdecimal() for stem in stems ^ other_stems)
-
-    return repeats
+    return read_stems
 
 
 def _make_correction_test(

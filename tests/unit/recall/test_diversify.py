@@ -25,7 +25,13 @@ def test_duplicate_is_never_chosen():
 
 
 def test_repeats_are_split_off_in_their_order():
-    assert split_repeats(["a1", "b1", "a2", "c1", "b2", "a3"], _alike) == (["a1", "b1", "c1"], ["a2", "b2", "a3"])
+    ids = ["a1", "b1", "a2", "c1", "b2", "a3"]
+    assert split_repeats(ids, lambda item_id: {item_id[0]}, least_shared=1) == (["a1", "b1", "c1"], ["a2", "b2", "a3"])
+
+
+def test_other_number_or_no_words_repeats_nothing():
+    stems = {"a": {"port", "80"}, "b": {"port", "81"}, "c": set(), "d": set(), "e": {"port", "80", "x"}}
+    assert split_repeats("abcde", stems.__getitem__, least_shared=0.6) == (["a", "b", "c", "d"], ["e"])
 
 
 def test_full_relevance_gives_the_ranking():
