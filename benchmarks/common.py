@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -126,3 +127,41 @@ def drop_from_cache(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c")
+
+
+def plot(title: str, ticks: Sequence[str], series: dict[str, Sequence[float]], *, from_zero: bool = False) -> str:
+    """A line for each series over the same ticks, as SVG; the scale is that of the values, or begins at zero."""
+    values = [value for line in series.values() for value in line]
+    step = _choose_step(max(values) - (0 if from_zero else min(values)))
+    low, high = 0 if from_zero else int(min(values) // step), int(max(values) // step) + 1
+    width, height, left, top = 560, 300, 48, 34
+    across = (width - left - 130) / max(1, len(ticks) - 1)
+
+    def y(value: float) -> float:
+        return top + (height - top - 40) * (1 - (value / step - low) / max(1, high - low))
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"'
+        ' font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="18" font-size="13">{title}</text>',
+    ]
+    for mark in range(low, high + 1):
+        at = y(mark * step)
+        parts.append(f'<line x1="{left}" x2="{width - 130}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{mark * step:g}</text>')
+    for n, tick in enumerate(ticks):
+        parts.append(f'<text x="{left + n * across:.1f}" y="{height - 22}" text-anchor="middle">{tick}</text>')
+    for colour, (name, line) in zip(COLOURS, series.items(), strict=False):
+        path = " ".join(f"{left + n * across:.1f},{y(value):.1f}" for n, value in enumerate(line))
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<text x="{width - 124}" y="{y(line[-1]) + 4:.1f}" fill="{colour}">{name}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _choose_step(range_of_values: float) -> float:
+    """The distance of the marks of a scale: 1, 2 or 5 times a power of ten, so that there are 4 to 10 of them."""
+    power = 10 ** math.floor(math.log10(max(range_of_values, 1e-9) / 4))
+    return next(factor * power for factor in (5, 2, 1) if range_of_values / (factor * power) >= 4)

@@ -106,16 +106,24 @@ def identifier(rng: random.Random, corpus: Corpus) -> str:
 
 
 def runs(
-    corpus: Corpus, n_chunks: int, n_chars: int, *, seed: int = 2, owners: tuple[tuple[str, float], ...]
+    corpus: Corpus,
+    n_chunks: int,
+    n_chars: int,
+    *,
+    seed: int = 2,
+    owners: tuple[tuple[str, float], ...],
+    n_conversations: int = 0,
 ) -> Iterator[tuple[Run, ParsedLines]]:
-    """Sessions of 5 to 60 messages, until there are so many messages; a project holds several sessions.
+    """Sessions of 5 to 60 messages, or so many conversations of one length, until there are so many messages.
 
-    Projects differ in size: p0 holds 40 % of all, p1 1 %, the others share the rest. owners: (name, share).
+    A project holds several sessions. Projects differ in size: p0 holds 40 % of all, p1 1 %, the others share the rest.
+    owners: (name, share).
     """
+    n_turns_each = -(-n_chunks // n_conversations) if n_conversations else 0
     rng = random.Random(seed)
     n_done = n_runs = 0
     while n_done < n_chunks:
-        n_turns = min(rng.randint(5, 60), n_chunks - n_done)
+        n_turns = min(n_turns_each or rng.randint(5, 60), n_chunks - n_done)
         at = _BEGAN_AT + timedelta(minutes=3 * n_done)
         kind = rng.random()
         project = "p0" if kind < 0.4 else "p1" if kind < 0.41 else f"p{rng.randint(2, 60)}"

@@ -229,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--chars", type=int, default=300, help="of an average chunk")
+    parser.add_argument("--conversations", type=int, default=0, help="that hold them; else of 5 to 60 turns each")
     parser.add_argument("--memories", type=int, default=0, help="memories beside the chunks")
     parser.add_argument("--helper", action="store_true", help="measure recalls that a helper model plans, too")
     parser.add_argument("--keep", type=Path, help="folder for the index, reused by the next run")
@@ -238,11 +239,12 @@ def main() -> None:
     embedder = choose_embedder(EmbedderConfig()).embedder
     assert embedder is not None
     with folder(options.keep) as place:
-        beside = f"-{options.memories}" if options.memories else ""
+        beside = f"-c{options.conversations}" if options.conversations else ""
+        beside += f"-{options.memories}" if options.memories else ""
         path = place / f"search-{options.chunks}-{options.chars}{beside}.db"
         is_new = not path.exists()
         if is_new:
-            result["build"] = build(path, made, options.chunks, options.chars, (("ada", 1.0),))
+            result["build"] = build(path, made, options.chunks, options.chars, (("ada", 1.0),), options.conversations)
         index, lanes = store.IndexConnection(path), EmbeddingLanes(embedder, item_chars=1000)
         if is_new and options.memories:
             result["memories"] = remember(index, made, options.memories, place / f"journal{beside}")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import plot
 from perdure.config import EmbedderConfig
 from perdure.eval import bench, measures
 from perdure.eval.bench import BenchSetup, GroupMemory, open_group_memories
@@ -142,35 +143,9 @@ def left_out(data: Dataset, columns: dict[str, list[float]]) -> tuple[float, dic
     return total / len(groups), chosen
 
 
-COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c")
-
-
-def plot(title: str, ticks: Sequence[str], series: dict[str, Sequence[float]]) -> str:
-    """A line for each series over the same ticks, in per cent, as SVG."""
-    values = [v for line in series.values() for v in line]
-    low, high = 5 * int(min(values) * 20), 5 * int(max(values) * 20 + 1)
-    width, height, left, top = 560, 300, 48, 34
-    across = (width - left - 130) / max(1, len(ticks) - 1)
-
-    def y(value: float) -> float:
-        return top + (height - top - 40) * (1 - (100 * value - low) / max(1, high - low))
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"'
-        ' font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="18" font-size="13">{title}</text>',
-    ]
-    for mark in range(low, high + 1, 5):
-        at = y(mark / 100)
-        parts.append(f'<line x1="{left}" x2="{width - 130}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{mark}</text>')
-    for n, tick in enumerate(ticks):
-        parts.append(f'<text x="{left + n * across:.1f}" y="{height - 22}" text-anchor="middle">{tick}</text>')
-    for colour, (name, line) in zip(COLOURS, series.items(), strict=False):
-        path = " ".join(f"{left + n * across:.1f},{y(v):.1f}" for n, v in enumerate(line))
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{width - 124}" y="{y(line[-1]) + 4:.1f}" fill="{colour}">{name}</text>')
-    return "\n".join([*parts, "</svg>\n"])
+def to_per_cent(series: dict[str, list[float]]) -> dict[str, list[float]]:
+    """The same series in per cent."""
+    return {name: [100 * share for share in line] for name, line in series.items()}
 
 
 def sweep(
@@ -193,7 +168,7 @@ def sweep(
                 series[name].append(sum(found) / len(found))
         parts.append(f"### {title[0].upper()}{title[1:]}\n\n{table(title, names, rows)}")
         figures[title] = {"ticks": [label for label, _ in variants], **series}
-        plots[title] = plot(f"R@10 by {title}", figures[title]["ticks"], series)
+        plots[title] = plot(f"R@10 by {title}", figures[title]["ticks"], to_per_cent(series))
         print(parts[-1], flush=True)
     off = [searched(one, replace(base, planning=False)) for one in held]
     rows = [
@@ -229,7 +204,7 @@ def sweep_packs(held: Sequence[Opened], base: BenchSetup) -> tuple[list[str], di
             f"### {title[0].upper()}{title[1:]} (share of the gold in the pack)\n\n{table(title, names, rows)}"
         )
         figures[title] = {"ticks": [label for label, _ in variants], **series}
-        plots[title] = plot(f"Gold in the pack by {title}", figures[title]["ticks"], series)
+        plots[title] = plot(f"Gold in the pack by {title}", figures[title]["ticks"], to_per_cent(series))
         print(parts[-1], flush=True)
     return parts, figures, plots
 

@@ -41,11 +41,16 @@ BUDGETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.08, 0.16, 1.0)
 
 
 def build(
-    place: Path, made: corpus.Corpus, n_chunks: int, n_chars: int, owners: tuple[tuple[str, float], ...]
+    place: Path,
+    made: corpus.Corpus,
+    n_chunks: int,
+    n_chars: int,
+    owners: tuple[tuple[str, float], ...],
+    n_conversations: int = 0,
 ) -> dict[str, Any]:
-    """Fill an index file with so many chunks; returns what that took."""
+    """Fill an index file with so many chunks; returns what that took. n_conversations: as for `corpus.runs`."""
     index = store.IndexConnection(place, create=True)
-    source = corpus.runs(made, n_chunks, n_chars, owners=owners)
+    source = corpus.runs(made, n_chunks, n_chars, owners=owners, n_conversations=n_conversations)
     n_done = n_input = 0
     spent = {"project": 0.0, "write": 0.0}
     while n_done < n_chunks:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.recall import COLOURS
+from benchmarks.common import COLOURS
 from perdure.eval import contradictions, store_size
 from perdure.eval.store_size import StoreRow, StoreSizeReport
 
