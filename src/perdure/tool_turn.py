@@ -116,7 +116,7 @@ class ToldFact:
     at: datetime
     runtime: str
     session: str
-    kind: str  # form, after, edit, path or decided
+    kind: str  # form, after, edit, path, decided or chose
     turn_ids: tuple[str, ...]
     stated: tuple[tuple[str, str], ...]  # (failed | worked | …, the command, file or words); empty if forgotten
 

@@ -103,6 +103,18 @@ def test_a_file_gets_the_decision_about_it_before_it_is_changed(kept: Home, ask)
     assert ask(kept, files=("/w/src/other.sql",)) == ask(kept, files=("/elsewhere/src/tables.sql",)) == ""
 
 
+def test_command_that_a_person_refused_is_told_so(home: Home, ask, claude) -> None:
+    said = ["Use pnpm, not npm.", "We moved from port 8080 to 8443.", "Never run git stash here."]
+    lines = [claude("user", words, f"u{n}", n) for n, words in enumerate(said)]
+    lines += [claude("assistant", "Use cargo, not make.", "a1", 5)]
+    home.capture(b"".join(lines), runtime="claude-code", session="s", cwd="/w")
+    home.upkeep.catch_up()
+    commands = ("npm ci", "curl localhost:8080/health", "git stash")
+    for words, command in zip(said, commands, strict=True):
+        assert words in ask(home, command)
+    assert "".join(ask(home, command) for command in (*commands, "pnpm ci", "git status", "make all")) == ""
+
+
 def test_decisions_of_agents_come_at_most_once_in_ten_calls(home: Home, ask, claude) -> None:
     """In an old home there is one about every file; those of people, and mends, are never held up."""
     words = [f"`src/a{n}.py`: changed the limit to {n} because of the tides." for n in range(4)]

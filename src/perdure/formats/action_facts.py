@@ -1,5 +1,5 @@
-"""Find the facts of action in a run: commands that failed or worked, files that were missing, read or changed, and
-decisions about files.
+"""Find the facts of action in a run: commands that failed or worked, files that were missing, read or changed,
+decisions about files, and what a person chose instead of what.
 
 Pure, and without language but for the few words of a decision. A fact belongs to one turn and is masked by whoever
 stores it. Its keys are the names under which it is found again: the form of a command, its error, a file. Which failure
@@ -16,15 +16,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from perdure.formats.call_text import get_tool_kind, read_call_command
+from perdure.formats.choices import build_choice_keys, find_choices, list_terms
 from perdure.formats.command_form import CommandForm, read_commands, read_outcomes
 from perdure.formats.parts import find_files_and_skills
 from perdure.regex import lazy_re
 from perdure.types import Part, Turn
 
-FactKind = Literal["failed", "worked", "missing", "opened", "edited", "decided", "called", "returned"]
+FactKind = Literal["failed", "worked", "missing", "opened", "edited", "decided", "chose", "called", "returned"]
 STATUS_RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode")  # record which calls failed
 EDIT_KINDS = ("edit", "write", "patch")
 MAX_ERROR_CHARS = 160
@@ -68,7 +70,7 @@ class FactDraft(NamedTuple):
     """A fact of action as its turn states it: not masked yet."""
 
     kind: FactKind
-    text: str  # the command, the path of a file, or the words of the decision
+    text: str  # the command, the path of a file, or the words of the decision or choice
     keys: tuple[str, ...]  # names under which it is found
     detail: str = ""  # of a failure: the line of its output that says most
 
@@ -98,6 +100,7 @@ def find_facts(turns: Sequence[Turn], folder: str | None, *, has_status: bool = 
                 facts.setdefault(place, []).extend(_read_result(calls.pop(part.call_id, None), part))
         if is_deciding(turns, place):
             facts.setdefault(place, []).extend(_find_decisions(turn, touched))
+            facts[place].extend(_find_choices(turn))
     for call_id, call in calls.items() if has_status else ():
         facts.setdefault(places[call_id], []).extend(_describe_open_call(call, call_id))
     return {place: drafts for place, drafts in facts.items() if drafts}
@@ -289,6 +292,7 @@ def to_relative(path: str, folder: str | None) -> str:
 
 _MAX_SENTENCE_CHARS = 260
 _MIN_SENTENCE_CHARS = 24
+_MIN_CHOICE_CHARS = 10
 _MAX_DECISIONS = 12  # of one turn
 _SENTENCE_END = lazy_re(r"(?<=[.!?])\s+(?=[A-Z`*\"'(-])|\n+")
 _FILE_NAME = lazy_re(r"(?<![\w/.@:-])(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z][A-Za-z0-9]{0,7}(?![\w/])")
@@ -322,8 +326,8 @@ def _find_decisions(turn: Turn, touched: set[str]) -> Iterator[FactDraft]:
     for part in turn.parts:
         if part.kind != "text" or (turn.author == "person" and len(part.text) > _MAX_TYPED_CHARS):
             continue
-        for sentence in _list_sentences(part.text):
-            if not _DECISION.search(sentence) or sentence.endswith(_QUESTION_END) or "](" in sentence:
+        for sentence in _list_sentences(part.text, _MIN_SENTENCE_CHARS):
+            if not _DECISION.search(sentence) or "](" in sentence:
                 continue
             files = [path for name in _FILE_NAME.findall(sentence) if (path := _resolve(name, touched))]
             for path in dict.fromkeys(files[:2]):
@@ -333,12 +337,23 @@ def _find_decisions(turn: Turn, touched: set[str]) -> Iterator[FactDraft]:
                 return
 
 
-def _list_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text outside its blocks of code, in one line each."""
+def _find_choices(turn: Turn) -> Iterator[FactDraft]:
+    """Yield what a person chose instead of what: an agent that writes so mostly tells what it did."""
+    if turn.author != "person":
+        return
+    texts = [part.text for part in turn.parts if part.kind == "text" and len(part.text) <= _MAX_TYPED_CHARS]
+    sentences = (sentence for text in texts for sentence in _list_sentences(text, _MIN_CHOICE_CHARS))
+    choices = ((sentence, choice) for sentence in sentences for choice in find_choices(sentence))
+    for sentence, choice in islice(choices, _MAX_DECISIONS):
+        yield FactDraft("chose", sentence, build_choice_keys(choice))
+
+
+def _list_sentences(text: str, min_chars: int) -> Iterator[str]:
+    """Yield the sentences of a text outside its blocks of code, in one line each; no questions."""
     outside = re.sub(r"```.*?(?:```|\Z)", "\n", text, flags=re.S)
     for raw in _SENTENCE_END.split(outside):
         sentence = " ".join(raw.strip(" \t-*#>|").split())
-        if _MIN_SENTENCE_CHARS <= len(sentence) <= _MAX_SENTENCE_CHARS:
+        if min_chars <= len(sentence) <= _MAX_SENTENCE_CHARS and not sentence.endswith(_QUESTION_END):
             yield sentence
 
 
@@ -353,6 +368,12 @@ def _resolve(name: str, touched: Iterable[str]) -> str:
     if len(matches) == 1:
         return matches[0]
     return name if name in matches or (not matches and "/" in name) else ""
+
+
+def list_choice_keys(line: str) -> list[tuple[str, str]]:
+    """Return for each term of a command line the names under which it was refused, and chosen."""
+    terms = dict.fromkeys(term for form, _ in read_commands(line) for term in list_terms(form))
+    return [(f"refused {term}", f"chosen {term}") for term in terms]
 
 
 def list_command_keys(line: str) -> list[tuple[CommandForm, tuple[str, ...]]]:

@@ -1,4 +1,5 @@
-"""Read the facts of action: commands that failed or worked, files that were missing, read or changed, and decisions.
+"""Read the facts of action: commands that failed or worked, files that were missing, read or changed, decisions and
+choices.
 
 Rows of `fact` belong to a turn and go with it. A reader sees the facts of the project at hand, in runs that the
 principal may read, and none of the session that asks: its model has read them, unless its context was emptied since.
@@ -37,8 +38,8 @@ class FactRecord:
     """A fact of action in the index."""
 
     number: int
-    kind: str  # failed, worked, missing, opened, edited or decided; "called" only inside the index
-    text: str  # the command, the path of a file, or the words of the decision; masked
+    kind: str  # failed, worked, missing, opened, edited, decided or chose; "called" only inside the index
+    text: str  # the command, the path of a file, or the words of the decision or choice; masked
     detail: str
     turn_id: str
     author: str  # of its turn

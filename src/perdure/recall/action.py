@@ -2,6 +2,7 @@
 
 Before a command: it failed when it was last run in this form, and another form of it worked then. After a command has
 failed: what made the same failure go away last time. Before a file is read or changed: the newest decision about it.
+Before a command uses what a person refused: what the person said.
 In doubt nothing is told: most calls deserve silence.
 """
 
@@ -17,6 +18,7 @@ from perdure.formats.action_facts import (
     EDIT_KINDS,
     build_path_key,
     find_failed_form,
+    list_choice_keys,
     list_command_keys,
     list_form_keys,
     read_failure,
@@ -31,6 +33,7 @@ _N_FAILURES = 6  # newest failures that are looked at
 _MAX_SAME = 3  # calls of the same program between a failure and the form that worked
 _MIN_SHARED = 0.5  # share of the words that a form that worked shares with the one that failed
 _MAX_FILES = 3  # edited files that are named
+_MAX_TERMS = 24  # of a command that may have been refused
 _FILE_KINDS = (*EDIT_KINDS, "read")
 
 _TRANSIENT = lazy_re(  # errors that another form of the command does not mend
@@ -81,7 +84,7 @@ class ActionFact:
 
     texts: tuple[str, ...]  # the same fact in fewer and fewer words
     sources: tuple[tuple[str, int], ...]  # (turn id, number of the fact in that turn) behind it, the first one first
-    kind: str  # form, after, edit, path or decided
+    kind: str  # form, after, edit, path, decided or chose
     by_agent: bool = False  # an agent decided it: such facts are many in an old home, and least worth
 
     @property
@@ -103,7 +106,11 @@ def choose_fact(
     told: names of facts that the session was told already. with_agents: also what an agent decided.
     """
     if call.kind == "run":
-        facts = _list_failure_facts(call, source) if call.error is not None else _list_form_facts(call, source)
+        facts = (
+            _list_failure_facts(call, source)
+            if call.error is not None
+            else [*_list_form_facts(call, source), *_list_choices(call, source)]
+        )
     elif call.kind in _FILE_KINDS and call.error is None:
         facts = [*_list_path_facts(call, source), *_list_decisions(call, source)]
     else:
@@ -284,6 +291,16 @@ def _list_decisions(call: ActionCall, source: FactSource) -> list[ActionFact]:
     return [_describe_decision(record) for record in records if record.kind == "decided"]
 
 
+def _list_choices(call: ActionCall, source: FactSource) -> list[ActionFact]:
+    """Return, for each term of a command that a person refused, and did not choose since, what was said."""
+    facts = []
+    for keys in list_choice_keys(call.command)[:_MAX_TERMS]:
+        newest = next(iter(source.find(keys)), None)
+        if newest and newest.key == keys[0]:
+            facts.append(_describe_decision(newest))
+    return facts
+
+
 # words --------------------------------------------------------------------------------------------------------
 
 _MAX_ERROR_CHARS = 60
@@ -322,7 +339,7 @@ def _list_removed(failed: CommandForm, worked: CommandForm) -> str:
 def _describe_decision(record: FactRecord) -> ActionFact:
     who = "The user" if record.author == "person" else "An agent"
     text = f'{who} said{_format_day(record.stated_at)}: "{record.text}"'
-    return ActionFact((text,), (record.source,), "decided", by_agent=record.author != "person")
+    return ActionFact((text,), (record.source,), record.kind, by_agent=record.author != "person")
 
 
 def _format_day(instant: datetime | None) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from perdure.access import fence
 from perdure.formats.action_facts import FactDraft, build_path_key, list_form_keys, read_failure
+from perdure.formats.choices import build_choice_keys, find_choices
 from perdure.formats.command_form import read_commands
 from perdure.index.facts import FactRecord
 from perdure.recall.action import MAX_BLOCK_BYTES, ActionCall, ActionFact, choose_fact
@@ -207,3 +208,33 @@ def test_a_command_is_told_whole_or_by_its_program_alone() -> None:
     missing = failed(f"scripts/go.sh {long}", "no such file or directory: scripts/go.sh")
     fact = choose_fact(ActionCall("run", "scripts/go.sh a"), Facts(missing, worked(f"/h/skills/go.sh {long}")))
     assert fact and "`scripts/go.sh` failed here on 2026-03-01; `/h/skills/go.sh` worked" in render_fact(fact, "0" * 16)
+
+
+# what a person refused ------------------------------------------------------------------------------------------
+
+
+def chose(sentence: str) -> FactDraft:
+    (choice,) = find_choices(sentence)
+    return FactDraft("chose", sentence, build_choice_keys(choice))
+
+
+@pytest.mark.parametrize("command", ["npm install left-pad", "cd web && npm run build | tail -5"])
+def test_command_that_was_refused_is_told_what_the_person_said(command):
+    assert before(command, chose("use pnpm, not npm")) == 'The user said on 2026-03-01: "use pnpm, not npm"'
+
+
+def test_port_that_was_given_up_is_told():
+    moved = chose("we moved from port 8080 to 8443")
+    assert "8443" in before("python -m http.server 8080", moved)
+    assert "8443" in before("curl -s http://localhost:8080/health", moved)
+    assert before("curl -s http://localhost:8443/health", moved) == ""
+
+
+def test_choice_taken_back_is_not_told():
+    assert before("npm ci", chose("use pnpm, not npm"), chose("use npm, not pnpm")) == ""
+    assert "not pnpm" in before("pnpm i", chose("use pnpm, not npm"), chose("use npm, not pnpm"))
+
+
+def test_other_command_of_a_program_is_not_told():
+    assert before("git status", chose("never run git stash")) == ""
+    assert "git stash" in before("git stash pop", chose("never run git stash"))
