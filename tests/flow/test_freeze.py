@@ -32,6 +32,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.index.encoding import unpack_text
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
 GOLDEN = Path(__file__).parents[1] / "golden" / "freeze"
@@ -534,6 +535,7 @@ class Answers:
     def _index(self) -> dict[str, Any]:
         """The schema of the index, and for each query the number of rows and their hash."""
         with contextlib.closing(sqlite3.connect(f"file:{self.home / 'index.db'}?mode=ro", uri=True)) as db:
+            db.create_function("unpack_text", 1, unpack_text)
             schema = [row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL ORDER BY name")]
             rows = {name: db.execute(query).fetchall() for name, query in _QUERIES.items()}
         found = {name: f"{len(rows[name])} rows, sha256 {sha256_of(rows[name])}" for name in rows}

@@ -1,4 +1,4 @@
-"""Encode values for the index: instants, names, weeks and the texts that get vectors. Pure; it imports no numpy.
+"""Encode values for the index: instants, names, texts, weeks and the texts that get vectors. Pure; it imports no numpy.
 
 It is the one place that decides which chunks get a vector, in which order, how much of each, and in which
 words. The text that is embedded differs a little from the text that is shown: date and role stand before
@@ -9,12 +9,13 @@ vector in the cache: another wording embeds everything again. Nothing is read or
 from __future__ import annotations
 
 import hashlib
+import zlib
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from perdure.types import Author
 
-# instants, names and weeks ------------------------------------------------------------------------------------
+# instants, names, texts and weeks ------------------------------------------------------------------------------------
 
 
 def to_ms(instant: datetime | None) -> int | None:
@@ -34,6 +35,25 @@ def to_scope_token(number: int) -> str:
     'z7z'
     """
     return f"z{number}z"
+
+
+_MIN_PACKED_BYTES = 200  # a shorter text gains nothing
+
+
+def pack_text(text: str) -> str | bytes:
+    """Return a text as the index stores it: compressed, unless that gains nothing."""
+    data = text.encode()
+    packed = zlib.compress(data) if len(data) >= _MIN_PACKED_BYTES else data
+    return packed if len(packed) < len(data) else text
+
+
+def unpack_text(stored: str | bytes) -> str:
+    """Return a stored text.
+
+    >>> unpack_text(pack_text("port 8443 " * 50)) == "port 8443 " * 50, pack_text("port 8443")
+    (True, 'port 8443')
+    """
+    return stored if isinstance(stored, str) else zlib.decompress(stored).decode()
 
 
 HALF_YEAR_WEEKS = 26  # weeks

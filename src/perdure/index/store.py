@@ -5,7 +5,7 @@ cache.
 moves the link in one step, so readers that hold the old file keep answering from it. The words of each
 owner lie in a table of their own (`words_<n>`): a query opens only the tables that its principal may
 read, and no count of one owner changes the ranking of another. Words are contentless FTS5; the masked
-text of a chunk is stored once, in `chunk_text`.
+text of a chunk is stored once, compressed, in `packed_text`, and read through the view `chunk_text`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import msgspec
 from perdure.archive.journal import FilePosition, measure_files
 from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
+from perdure.index.encoding import unpack_text
 from perdure.sqlite import apsw, transaction, use_wal
 
 SCHEMA = 26  # a file with another number is rebuilt, never migrated: it is a cache
@@ -72,7 +73,8 @@ CREATE TABLE chunk(
   runtime INTEGER NOT NULL, machine INTEGER NOT NULL, agent INTEGER NOT NULL, role INTEGER NOT NULL,
   kind INTEGER NOT NULL, stated_ms INTEGER);
 CREATE INDEX chunk_turn ON chunk(turn, n);
-CREATE TABLE chunk_text(id INTEGER PRIMARY KEY, text TEXT NOT NULL, scope TEXT NOT NULL);
+CREATE TABLE packed_text(id INTEGER PRIMARY KEY, body NOT NULL, scope TEXT NOT NULL);
+CREATE VIEW chunk_text AS SELECT id, unpack_text(body) AS text, scope FROM packed_text;
 CREATE TABLE facet(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE(kind, value));
 CREATE TABLE turn_facet(facet INTEGER NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY(facet, turn)) WITHOUT ROWID;
 CREATE INDEX turn_facets ON turn_facet(turn);
@@ -185,6 +187,7 @@ class IndexConnection:
 
     def _configure(self, *, writable: bool, create: bool) -> None:
         self.db.set_busy_timeout(BUSY_MS)
+        self._add_functions()
         self.db.pragma("mmap_size", MMAP_BYTES if writable else READER_MMAP_BYTES)
         self.db.pragma("cache_size", -(PAGE_CACHE_KIB if writable else READER_PAGE_CACHE_KIB))
         if writable:
@@ -197,6 +200,11 @@ class IndexConnection:
         if self.db.pragma("user_version") != SCHEMA:
             raise IndexDamaged(f"{self.path} (made by another version)")
         self.db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
+
+    def _add_functions(self) -> None:
+        flags = apsw.SQLITE_INNOCUOUS  # so that a view may call it
+        unpack: Any = unpack_text  # the stubs of apsw know no bytes
+        self.db.create_scalar_function("unpack_text", unpack, 1, deterministic=True, flags=flags)
 
     def _create_tables(self) -> None:
         with self.db:
@@ -370,6 +378,7 @@ class TemporaryIndex(IndexConnection):
         self.db = apsw.Connection("")
         self.db.pragma("cache_size", -PAGE_CACHE_KIB)
         self.db.pragma("journal_mode", "off")
+        self._add_functions()
         self._create_tables()
 
 

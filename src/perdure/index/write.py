@@ -18,7 +18,7 @@ from perdure import formats
 from perdure.archive.archive import get_stored_sha256
 from perdure.identity import make_turn_id
 from perdure.index.embedded_texts import EmbeddedText, read_embedded_texts
-from perdure.index.encoding import hash_embedded_text, to_ms, to_scope_token
+from perdure.index.encoding import hash_embedded_text, pack_text, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
 from perdure.text import index_terms
 from perdure.types import PROMPTS_ONLY, ParsedLines, Run, Source, Turn
@@ -336,7 +336,7 @@ def insert_chunk(
     )
     key = index.db.last_insert_rowid()
     scope_words = " ".join(map(to_scope_token, numbers))
-    index.db.execute("INSERT INTO chunk_text VALUES (?, ?, ?)", (key, chunk.text, scope_words))
+    index.db.execute("INSERT INTO packed_text VALUES (?, ?, ?)", (key, pack_text(chunk.text), scope_words))
     index.db.execute(
         f'INSERT INTO "words_{scope.user}"(rowid, text, scope) VALUES (?, ?, ?)',
         (key, index_terms(chunk.text), scope_words),
@@ -372,7 +372,7 @@ def delete_chunks(index: IndexConnection, turn: int) -> None:
             (key, index_terms(chunk_text), scope),
         )
         index.db.execute("DELETE FROM chunk WHERE id = ?", (key,))
-        index.db.execute("DELETE FROM chunk_text WHERE id = ?", (key,))
+        index.db.execute("DELETE FROM packed_text WHERE id = ?", (key,))
         _delete_vectors(index, key, embedded_texts[key])
         index.add_to_counts(user, [user, *(int(scope_word.strip("z")) for scope_word in scope.split())], -1)
 
