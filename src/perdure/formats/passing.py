@@ -25,10 +25,15 @@ _STATE_TITLE = lazy_re(  # of a day, or of a task that is on the way
     r"(?i)\bas of\b.{0,12}\d|[(\[](?:pending|in progress|wip|to-?do|done|completed?|snapshots?|not started)\b"
 )
 _LOG_TITLE = lazy_re(  # an entry of a log: it has a day or a number, or says that something got done
-    r"(?i)^\W*(?:\d{4}-\d\d-\d\d|\d{4}年\d+月\d+日)\W+\w|^\W*(?:chunk|round|sprint|iteration|session|wave|batch)\s+\d"
-    r"|\bchunks?\s+\d|\b(?:remaining|next):"
+    r"(?i)^\W*(?:\d{4}-\d\d-\d\d|\d{4}年\d+月\d+日)\W+\w|^\W*measured \d"
+    r"|^\W*(?:chunk|round|sprint|iteration|session|wave|batch)\s+\d|\bchunks?\s+\d|\b(?:remaining|next):"
     r"|\b(?:is|are) (?:now )?(?:complete|done|finished)\b|\bwhat remains\b|\bfixed (?:before|in) (?:commit|v?\d)"
-    r"|\b(?-i:BUILT|DONE|SHIPPED|LANDED|MERGED|FIXED|RESOLVED|CLOSED|PASSED|FOUND|REVERTED)\b|\w.{0,80}?✅"
+    r"|\b(?-i:BUILT|DONE|SHIPPED|LANDED|MERGED|FIXED|RESOLVED|CLOSED|PASSED|CAUSE FOUND|REVERTED)\b|\w.{0,80}?✅"
+)
+_TASK_NAME = lazy_re(  # of a note about one task, unless a person's words made it
+    r"(?i)^(?!(?:feedback|user|reference)\b).*\b(?:crash(?:es)?|flak(?:es?|y|iness)|(?<!known )(?<!common )"
+    r"bugs?(?! patterns)|fix(?:es|ed)?|investigation|incident|post ?mortem|regression|plan|audit|status$|progress|phasing|rollout"
+    r"|20\d\d \d\d(?: \d\d)?)\b"
 )
 _GUESS_TITLE = lazy_re(r"(?i)^\W*(?:theor(?:y|ies)|hypothes[ei]s)\b|\((?:not |un)confirmed\)")
 _HINDSIGHT_TITLE = lazy_re(r"(?i)\b(?:would|could|should) have (?!to\b)\w|\bhindsight\b")
@@ -102,7 +107,8 @@ _DONE_MARK = lazy_re(  # in the first words of a paragraph: it reports
     r"(?s).{0,160}?(?:\b(?:BUILT|DONE|SHIPPED|LANDED|MERGED|FIXED|RESOLVED|REVERTED|ABANDONED)\b(?!`)|(?<=\w).{0,80}?✅)"
 )
 _REPORT = lazy_re(  # of a run, a day or a round, anywhere in a paragraph
-    r"(?i)\b(?:zero|no|0) (?:console |js |new )?(?:errors|regressions)\b|\bat \d+(?:\.\d+)?\s?% coverage\b"
+    r"(?i)\b(?:zero|no|0) (?:console |js |new )?(?:errors|regressions)\b|\b(?:tests?|pytest) unchanged\b"
+    r"|\bin this memory\b|\b(?:is|are) \*\*(?:done|complete|built|shipped)\b|\bat \d+(?:\.\d+)?\s?% coverage\b"
     r"|\b\d+ (?:unit |new )?(?:pytest|tests|specs)\b[^.\n]{0,80}\b(?:pass|green|unchanged)"
     r"|(?<!`)\b(?:today|yesterday)(?:['’]s)?\b|\b(?:the same|that|last|previous) (?:round|session|sprint)\b"
     r"|\bstill \W{0,2}(?:broken|failing|missing|open|pending|unresolved|unverified)\b"
@@ -112,7 +118,13 @@ _REPORT = lazy_re(  # of a run, a day or a round, anywhere in a paragraph
     r"|\A\W*(?:rounds?|(?:first|second|third) instance|discovered|found|observed|shipped|reversed)\W+(?:on |at )?\d"
 )
 _COUNT_CHANGE = lazy_re(r"\d[\d.,]*\s*[%kKMG]?\w{0,8}\s*(?:→|->|=>)\s*~?\d|\(was:? \d")
-_DATED = lazy_re(r"(?s)\A.{0,40}?\b20\d\d-\d\d(?:-\d\d)?\b")  # an entry of a log
+_DATED = lazy_re(  # an entry of a log, or one that names a commit
+    r"(?is)\A.{0,40}?\b20\d\d-\d\d(?:-\d\d)?\b|`(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}`|\A\W*next\b.{0,40}:"
+)
+_DAY = lazy_re(  # of an event; the day of a person's word, or of a check, is none
+    r"(?i)(?<!said )(?<!stated )(?<!directly )(?<!instruction )(?<!asked )(?<!decided )(?<!verified )"
+    r"(?<!confirmed )(?<!since )(?<!on )\b20\d\d-\d\d-\d\d\b"
+)
 _FINISHED = lazy_re(r"(?i)\b(?:is|are) (?:now )?[*_]{0,2}(?:complete|done|finished|merged|shipped)\b")
 _CAPTION = lazy_re(r"[_*][^_*\n]+[_*]|(?s:.{0,400}):[*_]*")  # of what follows
 _PROPOSAL = lazy_re(
@@ -128,7 +140,8 @@ _PLACEHOLDER = lazy_re(
 _QUOTED = lazy_re(rf"{_MARK}[*_]{{0,3}}[\"“„«][^\"”“«»]*[\"”“»][*_]{{0,3}}[.,]?")
 _SOURCE = lazy_re(r"(?i)\W*(?:sources?|quelle|fuente)\s*[:：].*")
 _LINKS = lazy_re(  # it only points elsewhere
-    r"(?i)\W*(?:related|see(?: also)?|links?|references?|companion to|builds on|siehe(?: auch)?|voir(?: aussi)?"
+    r"(?i)\W*(?:related|see(?: also)?|links?|references?|cross-references?"
+    r"|companion to|builds on|siehe(?: auch)?|voir(?: aussi)?"
     r"|véase)\b.{0,40}?(?:\[|https?:|:)"
 )
 _ABOUT = lazy_re(
@@ -170,6 +183,15 @@ def find_passing_sign(headings: Sequence[str], paragraph: str, *, is_note: bool 
     return next(filter(None, _iter_signs(headings, paragraph.strip(), is_note=is_note)), "")
 
 
+def is_task_name(name: str) -> bool:
+    """Return True if a model's note is about one task, by the name of its file.
+
+    >>> is_task_name("project lamp flake"), is_task_name("feedback never defer bugs")
+    (True, False)
+    """
+    return bool(_TASK_NAME.search(name[:_MAX_TITLE_CHARS]))
+
+
 def _iter_signs(headings: Sequence[str], words: str, *, is_note: bool) -> Iterator[str]:
     """Yield the sign of each rule in turn; "" for a rule that does not hold."""
     yield from map(_find_section, headings)
@@ -183,8 +205,9 @@ def _iter_signs(headings: Sequence[str], words: str, *, is_note: bool) -> Iterat
         yield from (sign for sign, pattern in _NOTE_SIGNS if pattern.search(words[:_MAX_MARKUP_CHARS]))
         yield "fragment" if _CAPTION.fullmatch(words) else ""
         if not _RULE_LABEL.search(words):
-            yield "state" if _DATED.match(words) else ""
-            yield "story" if _is_story(words) or _I_DID.search(_QUOTATION.sub(" ", words)) else ""
+            prose = " ".join(_QUOTATION.sub(" ", words).split())
+            yield "state" if _DATED.search(words) or _DAY.search(prose) else ""
+            yield "story" if _is_story(words) or _I_DID.search(prose) else ""
     if len(lines) == 1 and len(words) <= _MAX_LINE_CHARS and not _SENTENCE_END.search(words):
         yield _find_line_sign(words, is_note=is_note)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.formats.passing import find_passing_sign
+from perdure.formats.passing import find_passing_sign, is_task_name
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,12 @@ from perdure.formats.passing import find_passing_sign
         (["Round 32: the third buoy"], "The buoy is red.", "log"),
         (["Both lamps are now done; what remains is the pier"], "The lamp takes 24 V.", "log"),
         (["Why the lamp flickers (not confirmed)"], "The cable is loose.", "guess"),
+        (["Recent harbour work (2026-03-10)"], "The lamp takes 24 V.", "state"),
+        (["Measured 2026-08-05, all lamps"], "They take 24 V.", "log"),
+        (["Fix candidates"], "1. Take 24 V.", "proposal"),
+        ([], "The lamp takes 24 V since `9eb6941`. It is red.", "state"),
+        ([], "The lamp takes 24 V. The relay came with the pier, 2026-08-05.", "state"),
+        ([], "**Next lamps:** pier 3 is wired. It takes 24 V.", "state"),
         (["Related"], "- [[lamps]] — their cables", "links"),
         (["Plan"], "1. Paint the buoy.", "proposal"),
         ([], "**Lamp A — BUILT 2026-05-08**, one cable. It takes 24 V.", "state"),
@@ -114,6 +120,22 @@ def test_a_paragraph_passes(headings, paragraph, sign):
 )
 def test_a_paragraph_lasts(headings, paragraph):
     assert find_passing_sign(headings, paragraph) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "is_task"),
+    [
+        ("project lamp flake", True),
+        ("harbour audit 2026 03 17", True),
+        ("lamp endgame plan", True),
+        ("feedback never defer bugs", False),
+        ("reference lamp audit", False),
+        ("lamps", False),
+        ("planning lamps", False),
+    ],
+)
+def test_a_note_of_one_task_is_known_by_its_name(name, is_task):
+    assert is_task_name(name) == is_task
 
 
 def test_instructions_may_ask_and_doubt():
