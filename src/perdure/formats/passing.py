@@ -32,8 +32,8 @@ _LOG_TITLE = lazy_re(  # an entry of a log: it has a day or a number, or says th
 )
 _TASK_NAME = lazy_re(  # of a note about one task, unless a person's words made it
     r"(?i)^(?!(?:feedback|user|reference)\b).*\b(?:crash(?:es)?|flak(?:es?|y|iness)|(?<!known )(?<!common )"
-    r"bugs?(?! patterns)|fix(?:es|ed)?|investigation|incident|post ?mortem|regression|plan|audit|status$|progress|phasing"
-    r"|rollout|20\d\d \d\d(?: \d\d)?)\b"
+    r"bugs?(?! patterns)|fix(?:es|ed)?|investigation|incident|post ?mortem|regression|plan|audit|status$|progress"
+    r"|phasing|rollout|20\d\d \d\d(?: \d\d)?)\b"
 )
 _GUESS_TITLE = lazy_re(r"(?i)^\W*(?:theor(?:y|ies)|hypothes[ei]s)\b|\((?:not |un)confirmed\)")
 _HINDSIGHT_TITLE = lazy_re(r"(?i)\b(?:would|could|should) have (?!to\b)\w|\bhindsight\b")
