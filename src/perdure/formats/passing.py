@@ -26,6 +26,7 @@ _STATE_TITLE = lazy_re(  # of a day, or of a task that is on the way
 )
 _LOG_TITLE = lazy_re(  # an entry of a log: it has a day or a number, or says that something got done
     r"(?i)^\W*(?:\d{4}-\d\d-\d\d|\d{4}年\d+月\d+日)\W+\w|^\W*measured \d"
+    r"|(?<!decision )(?<!decisions )\b(?:log|journal)\W*$"
     r"|^\W*(?:chunk|round|sprint|iteration|session|wave|batch)\s+\d|\bchunks?\s+\d|\b(?:remaining|next):"
     r"|\b(?:is|are) (?:now )?(?:complete|done|finished)\b|\bwhat remains\b|\bfixed (?:before|in) (?:commit|v?\d)"
     r"|\b(?-i:BUILT|DONE|SHIPPED|LANDED|MERGED|FIXED|RESOLVED|CLOSED|PASSED|CAUSE FOUND|REVERTED)\b|\w.{0,80}?✅"
@@ -120,6 +121,8 @@ _REPORT = lazy_re(  # of a run, a day or a round, anywhere in a paragraph
 _COUNT_CHANGE = lazy_re(r"\d[\d.,]*\s*[%kKMG]?\w{0,8}\s*(?:→|->|=>)\s*~?\d|\(was:? \d")
 _DATED = lazy_re(  # an entry of a log, or one that names a commit
     r"(?is)\A.{0,40}?\b20\d\d-\d\d(?:-\d\d)?\b|`(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}`|\A\W*next\b.{0,40}:"
+    r"|\A.{0,60}?\((?:done|built|fixed|merged|shipped)\b"
+    r"|\A\W*(?:why|how) (?:it|that|they|this) (?:was|were|went|broke|failed)\b"
 )
 _DAY = lazy_re(  # of an event; the day of a person's word, or of a check, is none
     r"(?i)(?<!said )(?<!stated )(?<!directly )(?<!instruction )(?<!asked )(?<!decided )(?<!verified )"
