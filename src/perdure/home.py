@@ -202,6 +202,7 @@ class Home(HomeProtocol):
             captures=self.captures,
             upkeep=self.upkeep,
             write_notes=lambda moved: self.floor.write_notes(moved),  # noqa: PLW0108 - the floor loads when it is used
+            allow_text=lambda text, location: self.floor.allow(text, location=location),
         )
 
     @property

@@ -56,6 +56,9 @@ if TYPE_CHECKING:  # 30 ms; only a context and a floor need them
     from perdure.access.scan import Finding
     from perdure.context import Context, WindowMessage
     from perdure.floor.layers import KeptLayer, Layers
+    from perdure.memories.host_answer import HostStatement
+    from perdure.memories.host_mining import SettleResult
+    from perdure.memories.host_question import HostCandidate
     from perdure.runs import Transcript
 
 _PAGE_ITEMS = 100  # hits in one answer
@@ -673,6 +676,33 @@ class RemoteMemories:
     def change(self, ids: Collection[str], **fields: Any) -> list[Memory]:
         """Set fields of memories."""
         return [self._patch_memory(identifier, fields) for identifier in ids]
+
+    def request_candidates(self, *, cwd: str | None, session: str = "") -> list[HostCandidate]:
+        """Return the lines of the newest session of a folder's project, or of this session, that may be worth a
+        memory.
+        """
+        from perdure.memories.host_question import HostCandidate
+
+        response = self._settle({"session": session}, cwd)
+        return [to_noun(item, HostCandidate) for item in get_items(response, "candidates")]
+
+    def settle(
+        self, statements: Sequence[HostStatement], none_codes: Sequence[str] | None = None, *, cwd: str | None = None
+    ) -> SettleResult:
+        """Keep what the host's own model answered about its candidates."""
+        from perdure.memories.host_mining import SettleResult
+
+        rows = [
+            {"ids": list(item.codes), "text": item.text, "kind": item.kind or None, "path": item.path}
+            for item in statements
+        ]
+        response = self._settle({"statements": rows, "none": None if none_codes is None else list(none_codes)}, cwd)
+        refusals = [[row.get("code"), row.get("why")] for row in get_items(response, "refused")]
+        return to_noun({**response, "refusals": refusals}, SettleResult)
+
+    def _settle(self, fields: dict[str, Any], cwd: str | None) -> dict[str, Any]:
+        body = {**fields, "project": find_project(cwd)}
+        return self._remote_home.request("POST", "memories/settle", body=body)
 
     def _patch_memory(self, identifier: str, fields: dict[str, Any]) -> Memory:
         self._refuse_if(bool(fields.keys() - {"text", *_CHANGEABLE_FIELDS}))

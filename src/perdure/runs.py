@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from perdure import config as settings
 from perdure.archive import forget
 from perdure.archive.store import LedgerEntry
-from perdure.capture import transcripts
+from perdure.capture import host_memories, transcripts
 from perdure.connections import Connections
 from perdure.errors import IndexFault, NotFound
 from perdure.formats.run_turns import parse_run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perdure.formats.fixes import Fix
     from perdure.index.images import CapturedImage
     from perdure.index.session_turns import PromptExchange, PromptTurn, QuotedTurn
-    from perdure.index.statistics import Growth, MachineCaptures
+    from perdure.index.statistics import Growth, MachineCaptures, ParagraphCounts
     from perdure.index.threads import SessionThread
 
 
@@ -231,6 +231,13 @@ class Runs:
     def messages_by_month(self) -> dict[str, int]:
         """Return how many messages of people there are of each month (yyyy-mm, in UTC)."""
         return runs.count_messages_by_month(self._connections.index(), self._connections.principal)
+
+    def count_paragraphs(self) -> ParagraphCounts:
+        """Count the paragraphs of host files that are believed, and those that are only found."""
+        from perdure.index import statistics
+
+        runtimes = (host_memories.MEMORY_RUNTIME, host_memories.INSTRUCTIONS_RUNTIME)
+        return statistics.count_paragraphs(self._connections.index(), Principal(self._connections.user), runtimes)
 
     def iter_images(self, words: Sequence[str] = ()) -> Iterator[CapturedImage]:
         """Yield the principal's own turns with images, newest first; with words, those with all of them around it."""

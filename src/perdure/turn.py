@@ -251,8 +251,8 @@ class _EventTurn:
         """Build the question to the client's own model: about the session itself after a compaction, else about the
         session before. Nothing without a usable index, without candidates, or without time.
         """
-        if self.deadline.left_s < _MIN_QUESTION_S or self.home.connections.is_used_remotely:
-            return []  # a thin machine cannot answer
+        if self.deadline.left_s < _MIN_QUESTION_S:
+            return []
         from perdure.access import fence
         from perdure.archive import host_questions
         from perdure.memories import host_question

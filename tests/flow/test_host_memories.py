@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from perdure.capture import host_memories
 from perdure.capture.events import HookEvent
+from perdure.surfaces.cli import cli
 from perdure.types import ForgetRequest, Live
 
 
@@ -80,6 +82,25 @@ def test_a_paragraph_that_does_not_last_is_found_and_not_vouched_for(opened, mem
     team = write(Path.home() / "w/.perdure/notes/team.md", "# Status\n\nThe walrus berth is free.\n")
     home.import_files([team])
     assert {hit.author for hit in home.search("walrus berth").hits if hit.conversation == str(team)} == {"agent"}
+
+
+def test_status_and_stats_count_what_is_believed_of_files(opened, memory: Path) -> None:
+    home = opened("home")
+    write(
+        memory,
+        "# Tides\n\n## Next steps\n\n- Paint the buoy.\n\n## Rules\n\n- Never moor here.\n- Leave at high tide.\n",
+    )
+    home.import_files()
+    write(memory, "# Tides\n\n## Next steps\n\n- Paint the buoy.\n\n## Rules\n\n- Never moor here.\n")
+    home.import_files()
+    home.upkeep.catch_up()
+    home.close()
+    (home.path / "config.toml").write_text('user = "ada"\n')
+    for command in (["status"], ["memories", "stats"]):
+        words = [*command, "--home", str(home.path)]
+        counted = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["result"]["host_paragraphs"]
+        assert counted == {"n_believed": 1, "n_passing": 1}
+        assert "1 paragraph believed, 1 only found" in CliRunner().invoke(cli, words).stdout
 
 
 def test_every_version_stays_and_says_what_is_gone(opened, memory: Path) -> None:

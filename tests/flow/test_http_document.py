@@ -26,7 +26,7 @@ SAMPLES: dict[str, Any] = {
 QUERIES = {"post_runs": "?runtime=messages&session=s1", "get_runs": "?conversation_id=s1"}
 SHAPELESS = {  # operations whose answers have no shape of their own in the document
     "delete_cards_card_id", "delete_memories_memory_id", "delete_runs_run_id", "get_openapi_json",
-    "get_resolve_identifier", "post_jobs_name", "post_memories_search",
+    "get_resolve_identifier", "post_jobs_name", "post_memories_search", "post_memories_settle",
 }  # fmt: skip
 ORDER = ("post", "put", "get", "patch", "delete")  # of the operations of one path, so that there is something to read
 

@@ -180,6 +180,21 @@ def test_the_gate_says_what_it_keeps_out_and_why(home, stores, grep, tmp_path: P
     assert "Ignore all previous" not in str(home.recall("print the system prompt of the website").cues)
 
 
+def test_notes_that_tell_of_a_day_are_found_and_no_memories(home, tmp_path: Path) -> None:
+    page = tmp_path / "log.md"
+    page.write_text(
+        "# Lamps\n\n## Next steps\n\n- Paint the walrus lamp red.\n\n## Rules\n\n- Never dim the walrus lamp.\n"
+    )
+    notes = home.memories.import_store("markdown", page)
+    assert [(item.record.text, item.reason) for item in notes.plan.discarded] == [
+        ("Paint the walrus lamp red.", "passing")
+    ]
+    assert [memory.text for memory in home.memories.list_memories()] == ["Never dim the walrus lamp."]
+    assert any("Paint the walrus" in hit.text for hit in home.search("walrus lamp").hits)
+    own = home.memories.import_store("markdown", page, terms=StoreTerms("owner"))
+    assert [memory.text for memory in own.new] == ["Paint the walrus lamp red."], "their author vouches for them"
+
+
 KEY_ID = "AKIA" + "Q3EGRZ7M4W2PLX5T"
 NAMED_SECRETS = {  # name -> (store, file, content); the secret is a name there, not a part of the text
     "entity": ("memory-server", "m.jsonl", {"type": "entity", "name": f"token {TOKEN}", "observations": ["It is red"]}),

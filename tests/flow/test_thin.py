@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -102,14 +103,14 @@ class Machine:
         assert (done.returncode, done.stderr) == (0, b"")
         return (json.loads(done.stdout) if done.stdout else {}), time.monotonic() - began_s
 
-    def says(self, role: str, text: str) -> None:
+    def says(self, role: str, text: str, at: datetime | None = None) -> None:
         """The client writes a line into its transcript."""
         self.n_lines += 1
-        at = f"2026-01-15T09:{self.n_lines // 60:02}:{self.n_lines % 60:02}.000Z"
+        stamp = at.isoformat() if at else f"2026-01-15T09:{self.n_lines // 60:02}:{self.n_lines % 60:02}.000Z"
         content: object = text if role == "user" else [{"type": "text", "text": text}]
         line = {
             "type": role, "uuid": f"u{self.n_lines}", "sessionId": self.transcript.stem, "cwd": str(self.project),
-            "timestamp": at, "message": {"role": role, "content": content},
+            "timestamp": stamp, "message": {"role": role, "content": content},
         }  # fmt: skip
         with self.transcript.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -670,6 +671,30 @@ def test_joined_machine_keeps_reads_and_changes_memories(joined: tuple[Tower, Ma
     for words in (["memories", "stats"], ["remember", "x y z", "--stated-at", "7d"], ["floor", "alerts"]):
         done = laptop.run(*words)
         assert done.returncode == 3 and f"`{shlex.join(['perdure', *words])}`" in done.stderr, done.stderr
+
+
+def test_joined_machine_is_asked_and_settles(joined: tuple[Tower, Machine]) -> None:
+    """The question comes with the start of a session there, and the answer goes to the home."""
+    tower, laptop = joined
+    with (tower.home / "config.toml").open("a") as file:
+        file.write('[live]\nask_host = "start"\n')
+    laptop.says("user", "Actually the build must run with `make wheel` and not with pip wheel.", at=datetime.now(UTC))
+    laptop.says("assistant", "Noted.", at=datetime.now(UTC))
+    laptop.hook("Stop", last_assistant_message="Noted.")
+    _found(tower, "wheel", time.monotonic() + 30)
+    began, _ = laptop.hook("SessionStart", session_id="another", source="startup")
+    asked = began["hookSpecificOutput"]["additionalContext"]
+    (code,) = re.findall(r"^(t\w{4,}): Actually", asked, re.MULTILINE)
+    assert [row["id"] for row in _json(laptop, "memories", "settle")["candidates"]] == [code]
+    refused = laptop.run("memories", "settle", "keep", code, "--as", "The mail server listens on port 25.")
+    assert refused.returncode == 2 and "not settled" in refused.stderr
+    kept = laptop.run(
+        "memories", "settle", "keep", code, "--as", "The build must run with `make wheel`.", missing=HOME_ONLY
+    )
+    assert kept.returncode == 0 and "Kept: " in kept.stdout, kept.stderr
+    (memory,) = tower.run("memories", "list")["memories"]
+    assert (memory["text"], memory["trust"]) == ("The build must run with `make wheel`.", "agent")
+    assert "Nothing to settle" in laptop.run("memories", "settle").stdout
 
 
 def test_joined_machine_asks_with_all_options(joined: tuple[Tower, Machine]) -> None:

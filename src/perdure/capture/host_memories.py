@@ -56,7 +56,21 @@ _INDENTED = re.compile(r"(?: {2,}|\t)\S")
 _POINTS_BACK = re.compile(  # the first word of a paragraph that means nothing without the code before it
     r"(?:this|these|that|it|they|dies(?:er?|es)?|das|cela|cette?|ces?|est[aeo]s?)\b(?![’'-])|这|這|これ|それ", re.I
 )
-_MAX_JOINED_CHARS = 1500  # of a paragraph to which steps, code and what it means are joined
+_REASON = re.compile(
+    r"\*\*(?:why|how to apply|when to apply|reason|rationale|warum|pourquoi|por qué)\b[^*\n]{0,40}\*\*", re.I
+)
+_FIELD = re.compile(  # of a thing that another line names
+    r"[-*+][ \t]+\W{0,2}(purpose|location|contains|depends on|used by|triggers?|responsibilities|examples?)\W{0,2}:",
+    re.I,
+)
+_GOES_ON = re.compile(  # the first words of a paragraph whose subject stands in the one before
+    r"(?:so|but|however|therefore|hence|also|both|neither|they|it|that|otherwise|instead|the same|this (?:is|was|means"
+    r"|applies|also|extends|makes))\b(?![’'-])", re.I
+)  # fmt: skip
+_MAX_JOINED_CHARS = 1500  # of a paragraph to which steps, code, a reason and what it means are joined
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?\n)---(?:[ \t]*\r?\n)+", re.S)
+_DESCRIPTION = re.compile(r"^description:[ \t]*([\"']?)([^>|\s].*?)\1[ \t\r]*$", re.M)
+_MAX_DESCRIPTION_CHARS = 200  # of a note; its first sentences say what the paragraphs are about
 
 
 def find_runtime(path: str) -> str:
@@ -143,11 +157,17 @@ def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
     """Yield (headings above it, text with the blank lines behind it) of each paragraph and list item, in order.
 
     A line that only introduces what follows ("When working on the API:") is a heading of that paragraph or list. The
-    steps of a numbered list are one paragraph, code belongs to the sentence before it, an indented block to its item.
+    steps of a numbered list are one paragraph. Code, a reason, and what goes on from it ("So …") belong to the sentence
+    before them, an indented block to its item. The description of a note is the first heading: it is what the note is
+    about.
     """
     path: list[tuple[int, str]] = []
     rows: list[str] = []
     fence, is_after_blank, lead_in = "", False, ""
+    if front_matter := _FRONT_MATTER.match(text):
+        yield [], front_matter[0]
+        text = text[front_matter.end() :]
+        path = [(0, description)] if (description := _read_description(front_matter[1])) else []
     for row in text.splitlines(keepends=True):
         mark = _FENCE.match(row)
         heading = None if fence or mark else _HEADING.fullmatch(row)
@@ -169,15 +189,35 @@ def split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
         yield [title for _, title in path], "".join(rows)
 
 
+def _read_description(front_matter: str) -> str:
+    """Return what the front matter of a note says that it is about, clipped.
+
+    >>> _read_description('name: tides\\ndescription: "Ask before you moor"\\n')
+    'Ask before you moor'
+    """
+    match = _DESCRIPTION.search(front_matter)
+    words = " ".join(match[2].split()) if match else ""
+    return words if len(words) <= _MAX_DESCRIPTION_CHARS else words[:_MAX_DESCRIPTION_CHARS].rpartition(" ")[0] + " …"
+
+
 def _continues(rows: list[str], row: str) -> bool:
     """Return True if a row that could begin a paragraph belongs to the paragraph of the rows before it."""
     if _HEADING.fullmatch(rows[0]) or sum(map(len, rows)) > _MAX_JOINED_CHARS:
         return False
     first = next((earlier for earlier in rows if earlier.strip()), "")
     if _ITEM.match(first):
-        return bool(_INDENTED.match(row) or (_STEP.match(first) and _STEP.match(row)))
+        is_next_field = bool(_FIELD.match(first) and (field := _FIELD.match(row)) and not _has_field(rows, field[1]))
+        return bool(is_next_field or _INDENTED.match(row) or (_STEP.match(first) and _STEP.match(row)))
+    if _REASON.match(row):
+        return bool(first) and not find_lead_in(row)
+    if _GOES_ON.match(row):
+        return bool(first)
     has_code = any(map(_FENCE.match, rows))
     return bool(_POINTS_BACK.match(row) if has_code else _FENCE.match(row))
+
+
+def _has_field(rows: list[str], name: str) -> bool:
+    return any((field := _FIELD.match(row)) and field[1].lower() == name.lower() for row in rows)
 
 
 def find_lead_in(paragraph: str) -> str:

@@ -19,7 +19,7 @@ from perdure.capture import host_memories
 from perdure.formats.json_text import decode_json
 from perdure.formats.notes import normalize_note_path
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
-from perdure.formats.passing import find_passing_sign
+from perdure.formats.passing import find_passing_sign, is_task_name
 from perdure.formats.values import parse_instant, text_or_empty
 from perdure.types import Author, Line, Origin, ParsedLines, Part
 
@@ -117,9 +117,10 @@ def _is_passing(path: str, headings: list[str], paragraph: str) -> bool:
     runtime = host_memories.find_runtime(path)
     if not runtime or _TEAM_NOTES in path:
         return False
-    is_note = runtime == host_memories.MEMORY_RUNTIME
-    sections = [_read_title(path), *headings] if is_note else headings
-    return bool(find_passing_sign(sections, paragraph, is_note=is_note))
+    if runtime != host_memories.MEMORY_RUNTIME:
+        return bool(find_passing_sign(headings, paragraph, is_note=False))
+    name = _read_title(path)
+    return is_task_name(name) or bool(find_passing_sign([name, *headings], paragraph))
 
 
 def _read_title(path: str) -> str:

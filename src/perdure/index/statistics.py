@@ -8,10 +8,11 @@ captured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -61,6 +62,13 @@ class IndexSize:
     chunks_by_runtime: dict[str, int]  # by name
 
 
+class ParagraphCounts(NamedTuple):
+    """How many paragraphs the files of hosts hold."""
+
+    n_believed: int
+    n_passing: int  # found and not believed: they say nothing that lasts
+
+
 def measure_size(index: IndexConnection) -> IndexSize:
     """Return how much an index holds."""
     runtimes = "SELECT value, n_chunks FROM name WHERE kind = 'runtime' AND n_chunks > 0 ORDER BY value"
@@ -69,6 +77,19 @@ def measure_size(index: IndexConnection) -> IndexSize:
         index.select("SELECT count(*) FROM chunk")[0][0],
         dict(index.select(runtimes)),
     )
+
+
+def count_paragraphs(index: IndexConnection, principal: Principal, runtimes: Sequence[str]) -> ParagraphCounts:
+    """Count the paragraphs of host files; those that are no longer in their file are left out.
+
+    runtimes: those of host files.
+    """
+    marks = ", ".join("?" for _ in runtimes)
+    sql = f"""SELECT count(*), coalesce(sum(turn.author = 'machine'), 0) FROM turn JOIN run ON run.id = turn.run
+        JOIN name AS runtime ON runtime.id = run.runtime {_OWNED_BY_USER.format(table="run")}
+        AND runtime.value IN ({marks}) AND NOT turn.abandoned"""
+    n_all, n_passing = index.select(sql, principal.user, *runtimes)[0]
+    return ParagraphCounts(n_all - n_passing, n_passing)
 
 
 def count_by_month(index: IndexConnection, principal: Principal) -> list[MonthGrowth]:

@@ -53,12 +53,26 @@ class MemoryRoom(Memories):
     """The memories of a home's principal, and of nobody else.
 
     write_notes: brings notes.md up to what was stated; takes the ids of memories that now hold elsewhere.
+    allow_text: lets a text through that reads like an order to a model; takes the text and its place.
     """
 
     connections: Connections
     captures: Captures
     upkeep: Upkeep
     write_notes: Callable[[Collection[str]], None]
+    allow_text: Callable[[str, str], None]
+
+    def review(self, ids: Collection[str], *, is_accepted: bool) -> list[Memory]:
+        """Accept memories that wait for review, or refuse them: then they stay retired. Return each once.
+
+        What is accepted is also allowed, if it reads like an order to a model: its owner has read it. Raises
+        MemoryMissing, and UsageError for one that does not wait; then none is changed.
+        """
+        memories = super().review(ids, is_accepted=is_accepted)
+        for memory in memories if is_accepted else ():
+            if self.find_order(memory):
+                self.allow_text(memory.text, memory.memory_id)
+        return memories
 
     @property
     def shared(self) -> SharedMemories:

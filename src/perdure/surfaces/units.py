@@ -137,3 +137,14 @@ def describe_recording(n_blocks: int) -> str:
     if n_blocks < N_SHADOW_MESSAGES:
         return f"{n_blocks} of {N_SHADOW_MESSAGES} messages recorded; then: perdure review"
     return f"{n_blocks} messages recorded; next: perdure review"
+
+
+def format_paragraphs(counts: dict[str, int] | None) -> str:
+    """Say how many paragraphs of host files are believed; "" if there are none.
+
+    >>> format_paragraphs({"n_believed": 12, "n_passing": 1})
+    '12 paragraphs believed, 1 only found'
+    """
+    if not counts or not any(counts.values()):
+        return ""
+    return f"{format_count(counts['n_believed'], 'paragraph')} believed, {counts['n_passing']:,} only found"

@@ -68,12 +68,48 @@ def test_paragraphs_and_items_get_lines_and_the_version_names_them():
         ("Run it.\n\n```sh\nmake\n```\n\nThis builds it.\n", ["Run it.\n\n```sh\nmake\n```\n\nThis builds it.\n"]),
         ("- Moor.\n\n  At pier 3.\n\n- Leave.\n", ["- Moor.\n\n  At pier 3.\n\n", "- Leave.\n"]),
         ("- Moor.\n- Leave.\n", ["- Moor.\n", "- Leave.\n"]),
-        ("One.\n\nThis is another.\n", ["One.\n\n", "This is another.\n"]),
+        ("One.\n\nThis rule holds.\n", ["One.\n\n", "This rule holds.\n"]),
+        ("Take 24 V.\n\n**Why:** Relays burn.\n\nPay.\n", ["Take 24 V.\n\n**Why:** Relays burn.\n\n", "Pay.\n"]),
+        ("Relays burn at 12 V.\n\nSo take 24 V.\n", ["Relays burn at 12 V.\n\nSo take 24 V.\n"]),
+        (
+            "- Purpose: light\n- Location: pier\n- Purpose: sound\n",
+            ["- Purpose: light\n- Location: pier\n", "- Purpose: sound\n"],
+        ),
         ("# Tide\n\n```sh\nmake\n```\n", ["# Tide\n\n", "```sh\nmake\n```\n"]),
     ],
 )
 def test_steps_and_code_stay_with_their_sentence(text, paragraphs):
     assert [paragraph for _, paragraph in host_memories.split_paragraphs(text)] == paragraphs
+
+
+NOTE = """---
+name: lamps
+description: "Lamps take 24 V"
+metadata:
+  type: feedback
+---
+
+Read the label.
+
+# Relays
+
+They burn.
+"""
+
+
+def test_the_description_of_a_note_stands_above_its_paragraphs():
+    parts = list(host_memories.split_paragraphs(NOTE))
+    above = [headings for headings, _ in parts]
+    assert above == [[], ["Lamps take 24 V"], ["Lamps take 24 V", "Relays"], ["Lamps take 24 V", "Relays"]]
+    assert "".join(paragraph for _, paragraph in parts) == NOTE
+    assert [headings for headings, _ in host_memories.split_paragraphs(NOTE.replace("\n", "\r\n"))] == above
+
+
+def test_a_long_description_is_clipped_and_a_folded_one_left_out():
+    long_note, folded_note = ("---\ndescription: " + words + "\n---\nPay.\n" for words in ("tide " * 90, ">-\n  tide"))
+    (heading,), _ = list(host_memories.split_paragraphs(long_note))[1]
+    assert len(heading) <= 202 and heading.endswith("tide …")
+    assert list(host_memories.split_paragraphs(folded_note))[1] == ([], "Pay.\n")
 
 
 def test_a_very_long_numbered_list_is_cut():

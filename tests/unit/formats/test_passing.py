@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.formats.passing import find_passing_sign
+from perdure.formats.passing import find_passing_sign, is_task_name
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,41 @@ from perdure.formats.passing import find_passing_sign
         ([], "- 29 threads in 4 rounds on this PR", "state"),
         ([], "- `tests/buoy.py` — 44 tests, 7 of them new", "change"),
         ([], "- This created two wrong entries.", "pronoun"),
+        (["Log", "2026-05-08 - The lamp went out"], "- **Scope**: the whole pier", "log"),
+        (["Radar BUILT 2026-05-08 (12 tests)"], "The radar turns at 12 rpm.", "log"),
+        (["Round 32: the third buoy"], "The buoy is red.", "log"),
+        (["Both lamps are now done; what remains is the pier"], "The lamp takes 24 V.", "log"),
+        (["Why the lamp flickers (not confirmed)"], "The cable is loose.", "guess"),
+        (["Recent harbour work (2026-03-10)"], "The lamp takes 24 V.", "state"),
+        (["Measured 2026-08-05, all lamps"], "They take 24 V.", "log"),
+        (["Corrections log", "In short"], "- The lamp takes 24 V.", "log"),
+        ([], "- **First light (done before the pier)**: it takes 24 V. It is red.", "state"),
+        ([], "Why it was left alone: the lamp takes 24 V. It is red.", "state"),
+        (["Fix candidates"], "1. Take 24 V.", "proposal"),
+        ([], "The lamp takes 24 V since `9eb6941`. It is red.", "state"),
+        ([], "The lamp takes 24 V. The relay came with the pier, 2026-08-05.", "state"),
+        ([], "**Next lamps:** pier 3 is wired. It takes 24 V.", "state"),
+        (["Related"], "- [[lamps]] — their cables", "links"),
+        (["Plan"], "1. Paint the buoy.", "proposal"),
+        ([], "**Lamp A — BUILT 2026-05-08**, one cable. It takes 24 V.", "state"),
+        ([], "The lamp takes 24 V. All the lamps were replaced 2026-05-08.", "state"),
+        ([], "**First instance:** 2026-05-08. The lamp takes 24 V.", "state"),
+        ([], "The lamp takes 24 V. The cable is still unverified.", "state"),
+        ([], "**Berth 3 (2026-05-08)** has a depth of 4 m. It is dry at low tide.", "state"),
+        ([], "- The lamp of pier 3 is done", "state"),
+        ([], "The lamp went out at night. We found a loose wire, and the relay was burnt.", "story"),
+        ([], "A ceiling is better here. I nearly filed it as too low.", "story"),
+        ([], "- BUG (MAJOR): the lamp does not reset. It stays dark.", "finding"),
+        ([], "- ORDER (MINOR): the lamp is wired after the relay. It works.", "finding"),
+        ([], "The lamp takes 24 V. A second relay is worth considering.", "proposal"),
+        ([], "- [Lamps](lamps.md) — they take 24 V", "markup"),
+        ([], "See also: [[lamps]], [[piers]]. They are older.", "markup"),
+        ([], "This file stores what was learnt of lamps.", "markup"),
+        ([], "(to be filled when lamps are read)", "markup"),
+        ([], "_Patterns for lamps and piers._", "fragment"),
+        ([], "The lamps of the pier are of three kinds, and each\nkind takes another voltage:", "fragment"),
+        ([], '- *"possibly a lamp"*', "quote"),
+        ([], "*Source: Lamps of the north, 2023*", "quote"),
     ],
 )
 def test_a_paragraph_passes(headings, paragraph, sign):
@@ -71,15 +106,47 @@ def test_a_paragraph_passes(headings, paragraph, sign):
         ([], "- This pattern holds for any harbour"),
         ([], "| berth | depth |\n|---|---|\n| 3 | 4 m |"),
         ([], "- `feat/` - New features"),
+        (["Lamps since 2026-05-08"], "They take 24 V."),
+        (["Decision log"], "Lamps take 24 V."),
+        (["✅ Do"], "- Take 24 V."),
+        ([], "- ✅ Take 24 V, ❌ never 12 V"),
+        ([], "**Never take 12 V.** The lamp went out at night: we found a burnt relay, and it was our third."),
+        (
+            [],
+            "Take 24 V.\n\n**Why:** it was dark, and we found a burnt relay.\n\n**How to apply:** read the label.",
+        ),
+        ([], "**The person pays for no lamp.** They said so on 2026-05-08, and it holds for all piers."),
+        ([], "- HTTP status: 404 means that no berth is free"),
+        ([], "- [`lamps.toml`](../lamps.toml) holds the voltages"),
+        ([], "See `lamps.toml` for the voltages."),
+        ([], "A lamp is `DONE` when the relay has clicked."),
     ],
 )
 def test_a_paragraph_lasts(headings, paragraph):
     assert find_passing_sign(headings, paragraph) == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "is_task"),
+    [
+        ("project lamp flake", True),
+        ("harbour audit 2026 03 17", True),
+        ("lamp endgame plan", True),
+        ("feedback never defer bugs", False),
+        ("reference lamp audit", False),
+        ("lamps", False),
+        ("planning lamps", False),
+    ],
+)
+def test_a_note_of_one_task_is_known_by_its_name(name, is_task):
+    assert is_task_name(name) == is_task
+
+
 def test_instructions_may_ask_and_doubt():
     assert find_passing_sign([], "- Does every page have a title?", is_note=False) == ""
     assert find_passing_sign(["TODO"], "- Paint the buoy", is_note=False) == "state"
+    for words in ("The lamp went out. We found a loose wire.", "- [Lamps](lamps.md) — 24 V", "BUG: the lamp is dark."):
+        assert find_passing_sign(["2026-05-08: lamps"], words, is_note=False) == ""
 
 
 @given(st.text(alphabet="a-`#>[]x \n.:—0→*<!", max_size=80))
@@ -87,7 +154,24 @@ def test_any_text_gets_an_answer(paragraph):
     assert isinstance(find_passing_sign([paragraph], paragraph), str)
 
 
-@pytest.mark.parametrize("piece", ["<!-- -->", "- a: b\n", "![x](y)", "` — ", "1/2 ", "-", "[![a](b)](c)", "1 -> "])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<!-- -->",
+        "- a: b\n",
+        "![x](y)",
+        "` — ",
+        "1/2 ",
+        "-",
+        "[![a](b)](c)",
+        "1 -> ",
+        "\n",
+        "** ",
+        "was (",
+        "related ",
+        "it was ",
+    ],
+)
 def test_long_hostile_text_takes_no_time(piece):
     paragraph = "---\n" + piece * 20_000 + "x"
     start_s = time.process_time()

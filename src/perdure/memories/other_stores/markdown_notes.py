@@ -45,6 +45,7 @@ def read(path: Path, contents: StoreContents) -> None:
                     stated_at=note.changed_at,
                     project=find_repository(note.path) or "",
                     label=str(note.path),
+                    is_note=True,
                 )
             )
 

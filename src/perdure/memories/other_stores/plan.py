@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from perdure.archive.memory_events import fold_path
+from perdure.formats.passing import find_passing_sign
 from perdure.memories import gate, markdown
 from perdure.memories.explicit import guess_kind
 from perdure.memories.markdown import NoteItem
@@ -268,6 +269,8 @@ def _find_discard(
         weakness = gate.find_weakness(draft.text, lambda: memories.list_facts(draft.project))
         if weakness is not None:
             return DiscardedRecord(record, weakness.value, gate.EXPLANATIONS[weakness])
+        if record.is_note and find_passing_sign(record.headings, record.text):
+            return DiscardedRecord(record, "passing", "tells what was asked, planned or done once")
     if refusal := memories.find_refusal(draft):
         return DiscardedRecord(record, refusal.reason.value, refusal.why)
     return None

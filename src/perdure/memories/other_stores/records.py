@@ -49,6 +49,7 @@ class StoreRecord(NamedTuple):
     entities: tuple[str, ...] = ()
     name: str = ""  # of its subject, with which the text may begin: `name: …`
     label: str = ""  # how a person finds it in the store: a file, a table with a number
+    is_note: bool = False  # a paragraph of a text file, which may tell of a day
     raw_text: str = ""  # the text before secrets were masked; only the archive keeps it
 
 

@@ -28,7 +28,7 @@ from perdure.surfaces.cli.common import Shell, command, format_count, format_siz
 from perdure.surfaces.cli.floor_common import costs_to_json, kept_to_json
 from perdure.surfaces.cli.import_ import describe_retentions
 from perdure.surfaces.health_checks import Grade, HealthCheck, describe_resident, make_http_address
-from perdure.surfaces.units import describe_recording, describe_saved
+from perdure.surfaces.units import describe_recording, describe_saved, format_paragraphs
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
 _GROWTH_DAYS = 14
@@ -79,6 +79,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "index": _read_index_status(home),
         "saved_sessions": _count_saved_sessions(home),
         "memories": _read_memory_status(home),
+        "host_paragraphs": _count_paragraphs(home),
         "floor": costs_to_json(home.floor.layers(cwd=str(Path.cwd()))) | {"kept": kept_to_json(home.floor.list_kept())},
         "vectors": _read_vector_status(home),
         "resident": (state := server.ask_health(home.path)),
@@ -123,6 +124,13 @@ def _read_memory_status(home: Home) -> dict[str, Any]:
         return {"state": error.code}
 
 
+def _count_paragraphs(home: Home) -> dict[str, int] | None:
+    try:
+        return home.runs.count_paragraphs()._asdict()
+    except (IndexFault, Busy):
+        return None
+
+
 def _read_vector_status(home: Home) -> dict[str, Any]:
     try:
         status = home.upkeep.vector_status()
@@ -147,6 +155,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         *(("clients", line) for line in describe_retentions(status["index"].get("by_runtime", ()))),
         ("saved", describe_saved(status["saved_sessions"] or 0)),
         ("memories", _format_memories(status["memories"])),
+        ("files", format_paragraphs(status["host_paragraphs"])),
         ("review", _format_review(status["memories"])),
         ("floor", _format_floor(status["floor"])),
         *(("vectors", line) for line in _format_vectors(status["vectors"])),

@@ -29,6 +29,7 @@ from perdure.surfaces.cli.memory_common import (
     sources_to_json,
     suggest_for_memory,
 )
+from perdure.surfaces.units import format_paragraphs
 from perdure.types import MEMORY_KINDS, Memory
 
 _identifier_argument = click.argument("identifier", metavar="ID|PATH", shell_complete=complete_memory_ids)
@@ -240,13 +241,15 @@ def sources_command(shell: Shell, identifier: str) -> None:
 def stats_command(shell: Shell) -> None:
     """Count the memories that were stated in each month (UTC): how many are current and retired today, their tokens
     (all, and each), how often recall told them, how often they were used (all, and for each memory), and how many there
-    are for 100 messages that people typed. The table shows whether memories become fewer and richer. The last line says
-    what the write gate allowed, held and discarded.
+    are for 100 messages that people typed. The table shows whether memories become fewer and richer. Below it stands
+    what the write gate allowed, held and discarded, and how many paragraphs of the files in which your clients keep
+    memories and instructions are believed; the others are only found.
     """
     with shell.open_home() as home:
         memories = home.memories.list_memories(every=True)
         message_counts = home.runs.messages_by_month()
         decisions = home.memories.count_decisions()
+        paragraph_counts = home.runs.count_paragraphs()._asdict()
     n_waiting = sum(memory.in_review for memory in memories)
     months, counts = count_by_month(memories, messages_by_month=message_counts), count_memories(memories)
     sum_of_months = sum_months(months)
@@ -259,7 +262,16 @@ def stats_command(shell: Shell) -> None:
             "discarded": {reason: decisions.discarded[reason] for reason in GateReason},
         }
         total = _month_to_json(sum_of_months)
-        shell.print_json({"time_zone": "UTC", "months": rows, "total": total, **vars(counts), "gate": gate_counts})
+        shell.print_json(
+            {
+                "time_zone": "UTC",
+                "months": rows,
+                "total": total,
+                **vars(counts),
+                "gate": gate_counts,
+                "host_paragraphs": paragraph_counts,
+            }
+        )
         return
     shell.out.print(
         "month (UTC)  memories  current  retired  tokens  each  told  used   use  per 100", style="bold", soft_wrap=True
@@ -273,6 +285,8 @@ def stats_command(shell: Shell) -> None:
     reasons_text = ", ".join(f"{n:,} {reason}" for reason, n in decisions.discarded.most_common() if n)
     held_text = f", {decisions.n_held:,} held for review ({n_waiting:,} waiting)" if decisions.n_held else ""
     shell.out.print(f"Write gate: {decisions.n_allowed:,} allowed{held_text}; discarded: {reasons_text or 'none'}")
+    if files_text := format_paragraphs(paragraph_counts):
+        shell.out.print(f"Files of your clients: {files_text}")
     if n_waiting:
         shell.suggest([("perdure memories review", f"read what waits for you: {format_count(n_waiting, 'memory')}")])
 

@@ -46,7 +46,7 @@ def settle_command(
     """
     if answer != "keep" and statement is not None:
         raise UsageError('write `perdure memories settle keep ID… --as "STATEMENT"`')
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         cwd = str(Path.cwd())
         if answer is None:
             _print_candidates(shell, home.memories.request_candidates(cwd=cwd, session=options["session"]))

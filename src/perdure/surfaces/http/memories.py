@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
 from perdure.errors import NotFound
 from perdure.memories.explicit import guess_kind
+from perdure.memories.host_answer import HostStatement
 from perdure.surfaces.http import runs
 from perdure.surfaces.http.calls import HttpCall
 from perdure.surfaces.http.responses import (
@@ -160,3 +162,22 @@ def search_memories(call: HttpCall) -> HttpResponse:
         for hit in hits
     ]
     return HttpResponse(build_list(items, None, {"memories": MEMORIES_PATH}))
+
+
+def settle_lines(call: HttpCall) -> HttpResponse:
+    """Keep what a client's own model found worth a memory in lines of a session; without an answer, list the lines."""
+    body, memories = call.body, call.home.memories
+    fields: Json = {"candidates": [], "kept": [], "refused": [], "n_none": 0, "n_known": 0}
+    if not body.statements and body.none is None:
+        candidates = memories.request_candidates(cwd=body.project, session=body.session)
+        fields["candidates"] = [asdict(candidate) for candidate in candidates]
+    else:
+        statements = [HostStatement(item.ids, item.text, item.kind or "", item.path) for item in body.statements]
+        result = memories.settle(statements, body.none, cwd=body.project)
+        fields |= {"n_none": result.n_none, "n_known": result.n_known}
+        fields["kept"] = [
+            {"memory": build_list_item(kept.memory, _build_memory_links(kept.memory)), "is_new": kept.is_new}
+            for kept in result.kept
+        ]
+        fields["refused"] = [refusal._asdict() for refusal in result.refusals]
+    return HttpResponse({**fields, "_links": {"memories": MEMORIES_PATH}, "next_actions": []})

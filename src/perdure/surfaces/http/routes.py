@@ -199,6 +199,14 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "POST", "/api/memories/search", memories.search_memories, "Search memories", body_shape=shapes.MemorySearchBody
     ),
     ApiOperation(
+        "POST",
+        "/api/memories/settle",
+        memories.settle_lines,
+        "Settle lines of a session",
+        body_shape=shapes.SettleBody,
+        pool="write",
+    ),
+    ApiOperation(
         "GET",
         "/api/memories/{memory_id}",
         memories.read_memory,

@@ -288,6 +288,24 @@ class MemorySearchBody(Struct, frozen=True):
     limit: Limit = 20
 
 
+class SettleStatement(Struct, frozen=True):
+    """One statement that is worth keeping, and the short ids of the lines that it rests on."""
+
+    ids: NameList
+    text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    kind: MemoryKind | None = None
+    path: ShortText = ""
+
+
+class SettleBody(Struct, frozen=True):
+    """An answer about lines of a session. Without statements and without `none`, the lines are asked for."""
+
+    project: Annotated[str, Meta(max_length=4096)] | None = None
+    session: ShortText = ""  # asks about this session alone
+    statements: Annotated[tuple[SettleStatement, ...], Meta(max_length=100)] = ()
+    none: NameList | None = None  # lines that hold nothing worth keeping; empty: all that are left
+
+
 class CardBody(Struct, frozen=True):
     """The text of a card."""
 
