@@ -87,7 +87,8 @@ def render(kind: str, text: str, number: int) -> str:
 
         formatter = HtmlFormatter(style=theme, noclasses=True, nowrap=False)
         body = highlight(text, PythonLexer(stripnl=False), formatter).replace("line-height: 125%", "margin:0")
-        return f"<div id=shot style='width:max-content'><div style=\"{mono.replace('white-space:pre;', '')}\">{body}</div></div>"
+        style = mono.replace("white-space:pre;", "")
+        return f"<div id=shot style='width:max-content'><div style=\"{style}\">{body}</div></div>"
     paper, ink = theme.split()
     if kind == "terminal":
         return f'<div id=shot style="{mono};background:{paper};color:{ink}">{html.escape(text)}</div>'
@@ -173,11 +174,11 @@ def run_engine(name: str, manifest: Path) -> None:
     """Read every picture of a manifest and print one JSON line each: (text, seconds of processor)."""
     started_s = _processor_s()
     read = ENGINES[name]()
-    print(json.dumps(["", _processor_s() - started_s]), flush=True)  # noqa: T201
+    print(json.dumps(["", _processor_s() - started_s]), flush=True)
     for path in json.loads(manifest.read_text()):
         started_s = _processor_s()
         text = read(Path(path).read_bytes())
-        print(json.dumps([text, _processor_s() - started_s]), flush=True)  # noqa: T201
+        print(json.dumps([text, _processor_s() - started_s]), flush=True)
 
 
 def _processor_s() -> float:

@@ -85,6 +85,10 @@ CREATE INDEX fact_thread ON fact(thread, place, n);
 CREATE TABLE fact_key(key INTEGER NOT NULL, project INTEGER NOT NULL, fact INTEGER NOT NULL,
   PRIMARY KEY(key, project, fact)) WITHOUT ROWID;
 CREATE INDEX fact_keys ON fact_key(fact);
+CREATE TABLE picture(turn INTEGER NOT NULL, n INTEGER NOT NULL, digest TEXT NOT NULL, tag TEXT NOT NULL DEFAULT '',
+  fault TEXT NOT NULL DEFAULT '', PRIMARY KEY(turn, n)) WITHOUT ROWID;
+CREATE INDEX picture_digest ON picture(digest);
+CREATE TABLE gone_picture(digest TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE link(source TEXT NOT NULL, n INTEGER NOT NULL, entry TEXT NOT NULL, parent TEXT,
   PRIMARY KEY(source, n)) WITHOUT ROWID;
 CREATE TABLE memory(
