@@ -39,15 +39,15 @@ _SIZES = (12, 13, 14, 16)  # pixels of a letter
 _DENSITIES = (1.0, 1.0, 2.0, 1.5)  # pixels of the screen for one of the page
 
 
-def make_pictures(folder: Path) -> list[tuple[str, Path, str]]:
-    """Render N_EACH pictures of each kind; return (kind, file, the text that is in it)."""
+def make_pictures(folder: Path, n_each: int) -> list[tuple[str, Path, str]]:
+    """Render so many pictures of each kind; return (kind, file, the text that is in it)."""
     from playwright.sync_api import sync_playwright
 
     pictures = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for kind in KINDS:
-            for number, text in enumerate(list_texts(kind)[:N_EACH]):
+            for number, text in enumerate(list_texts(kind)[:n_each]):
                 context = browser.new_context(device_scale_factor=_DENSITIES[number % len(_DENSITIES)])
                 page = context.new_page()
                 page.set_content(render(kind, text, number))
@@ -110,9 +110,9 @@ def list_real(folder: Path) -> list[tuple[str, Path, str]]:
 
 
 def _load_perdure() -> Callable[[bytes], str]:
-    from perdure.pictures.rapid import load
+    from perdure.pictures.rapid import RapidReader
 
-    return load().read
+    return RapidReader().read
 
 
 def _load_rapidocr() -> Callable[[bytes], str]:
@@ -208,6 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="+", default=["perdure", "tesseract"], choices=ENGINES)
     parser.add_argument("--python", nargs="+", default=[], metavar="ENGINE=PATH")
+    parser.add_argument("--each", type=int, default=N_EACH, metavar="N", help="rendered pictures of each kind")
     parser.add_argument("--keep", type=Path, metavar="DIR")
     parser.add_argument("--real", type=Path, metavar="DIR")
     parser.add_argument("--run", nargs=2, metavar=("ENGINE", "MANIFEST"), help=argparse.SUPPRESS)
@@ -219,7 +220,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(exist_ok=True, parents=True)
-        pictures = make_pictures(folder) + (list_real(options.real) if options.real else [])
+        pictures = make_pictures(folder, options.each) + (list_real(options.real) if options.real else [])
         manifest = folder / "manifest.json"
         manifest.write_text(json.dumps([str(path.resolve()) for _, path, _ in pictures]))
         for path, text in ((path, text) for _, path, text in pictures):

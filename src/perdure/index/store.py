@@ -26,7 +26,7 @@ from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyH
 from perdure.index.encoding import unpack_text
 from perdure.sqlite import apsw, transaction, use_wal
 
-SCHEMA = 28  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 29  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
 READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has several; more is not faster
 BUSY_MS = 5000
