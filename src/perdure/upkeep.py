@@ -338,7 +338,7 @@ class Upkeep:
         again: bool = False,
         most: int | None = None,
         limit_s: float | None = None,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], bool] | None = None,
         progress: Progress | None = None,
     ) -> PictureResult:
         """Read the text in pictures of all users, at most so many or for so many seconds; the next call goes on.

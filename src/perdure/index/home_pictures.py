@@ -52,7 +52,7 @@ class HomePictures:
         again: bool = False,
         most: int | None = None,
         limit_s: float | None = None,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], bool] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> PictureResult:
         """Read pictures that the engine has not read, those of the newest turns first; each is one transaction.
@@ -69,7 +69,7 @@ class HomePictures:
             try:
                 for unread in self._iter_unread(index):
                     is_late = deadline is not None and time.monotonic() >= deadline
-                    if is_late or stop() or result.n_read == most:
+                    if is_late or (stop is not None and stop()) or result.n_read == most:
                         break
                     picture = self._read_one(archive, cache, unread)
                     cache.put(unread.digest, picture)
