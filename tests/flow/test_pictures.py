@@ -145,6 +145,22 @@ def test_forgetting_a_turn_forgets_its_pictures(home, write_claude, grep) -> Non
     assert find_kinds(home, "whiteboard pilots") == [("tool", "picture")]  # of the same run, which was written again
 
 
+def test_a_turn_that_is_forgotten_while_its_picture_is_read_leaves_no_text(home, write_claude, grep) -> None:
+    write_claude(home, make_picture(TERMINAL), make_picture("other"))
+    request = ForgetRequest(ids=(home.search("Look", mode="keyword").hits[0].turn_id,))
+
+    class Late(FakePictureReader):
+        def read(self, body: bytes) -> str:
+            text = super().read(body)
+            if text == TERMINAL:
+                home.forgetting.delete(request, digest=home.forgetting.preview(request).digest)
+            return text
+
+    home.connections.picture_reader = Late()
+    home.upkeep.read_pictures()
+    assert grep(home.path, b"mooring manifest") == [] and find_kinds(home, "mooring manifest") == []
+
+
 def test_a_picture_stays_while_another_turn_has_it(home, reader, write_claude) -> None:
     write_claude(home, make_picture(TERMINAL), make_picture("other"), "one")
     write_claude(home, make_picture(TERMINAL), make_picture("other"), "two", minute=10)

@@ -73,7 +73,10 @@ class HomePictures:
                         break
                     picture = self._read_one(archive, cache, unread)
                     cache.put(unread.digest, picture)
-                    self._show(index, cache, pictures.list_turns(index, unread.digest))
+                    turns = pictures.list_turns(index, unread.digest)
+                    if not turns:  # forgotten while it was read, and the cache was cleaned before this text came
+                        cache.forget([unread.digest])
+                    self._show(index, cache, turns)
                     result.n_read += 1
                     result.n_faulty += bool(picture.fault)
                     if progress:
