@@ -32,6 +32,7 @@ __all__ = [
     "McpSourceConfig",
     "McpToolConfig",
     "ModelsConfig",
+    "PicturesConfig",
     "PriceConfig",
     "RemoteConfig",
     "RoleConfig",
@@ -155,6 +156,7 @@ class JobsConfig:
     embed: str = "*/15 * * * *"
     use: str = "*/5 * * * *"
     consolidate: str = "0 4 * * *"
+    pictures: str = "*/5 * * * *"
     pack: str = "30 3 * * *"
     health: str = "*/10 * * * *"
     verify: str = "45 3 * * 0"
@@ -162,6 +164,13 @@ class JobsConfig:
     mine: str = "*/30 * * * *"
     recent: str = "*/10 * * * *"
     diary: str = "10 6 * * *"
+
+
+@dataclass(frozen=True)
+class PicturesConfig:
+    """How the text in pictures is read, if the extra `pictures` is installed."""
+
+    read: bool = True  # read the text in pictures of transcripts and tool results, in the background
 
 
 @dataclass(frozen=True)
@@ -302,6 +311,7 @@ class Config:
     search: SearchConfig = field(default_factory=SearchConfig)
     live: LiveConfig = field(default_factory=LiveConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
+    pictures: PicturesConfig = field(default_factory=PicturesConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)

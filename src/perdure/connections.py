@@ -28,10 +28,12 @@ from perdure.types import Grant, Principal
 
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s).
 if TYPE_CHECKING:
+    from perdure.index.home_pictures import HomePictures
     from perdure.index.home_vectors import HomeVectors, PendingQueryVector
     from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder, Vectors
     from perdure.models.roles import Roles
+    from perdure.pictures.reader import PictureReader
 
 _INGEST_S = 0.5  # a capture or a search embeds new chunks for so long, where there are vectors already
 
@@ -58,6 +60,7 @@ class Connections:
         self.user = user
         self.writable = writable
         self.chats = chats
+        self.picture_reader: PictureReader | None = None  # instead of the engine that is installed
         self.catch_up_elsewhere: Callable[[float], None] | None = None  # asks the thread that keeps the index
         self.is_used_remotely = False  # from another machine: the folders it names do not lie on this disk
         self.archive = Archive(path, parse=parse_run, writable=writable)
@@ -165,6 +168,18 @@ class Connections:
 
         embedder = self.config.models.embedder
         return HomeVectors(self.path, embedder, writable=self.writable, embedder=self._embedder, shared=shared)
+
+    # pictures ---------------------------------------------------------------------------------------------
+
+    def pictures(self) -> HomePictures:
+        """Return what reads the pictures of this home."""
+        from perdure.index.home_pictures import HomePictures
+
+        return HomePictures(self.path, reader=self.picture_reader)
+
+    def may_have_pictures(self) -> bool:
+        """Was any picture ever read here? Asked before anything is loaded."""
+        return (self.path / "cache" / "pictures.db").exists()
 
     def may_have_vectors(self) -> bool:
         """Were vectors ever made here? Asked before anything heavy is loaded."""

@@ -43,6 +43,7 @@ PerdureError
 │   ├── BudgetSpent
 │   ├── MeterFault
 │   ├── TextRefused
+│   ├── PictureUnreadable
 │   ├── VectorRefused
 │   ├── ModelNonsense
 │   └── DimensionMismatch
@@ -284,6 +285,10 @@ class MeterFault(ModelFault):
 
 class TextRefused(ModelFault):
     """The model makes no vector for a text. Only keyword search finds this text."""
+
+
+class PictureUnreadable(ModelFault):
+    """This picture cannot be read. It stays in its transcript, and is tried again when the engine changes."""
 
 
 class VectorRefused(ModelFault):

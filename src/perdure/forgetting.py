@@ -359,7 +359,7 @@ class Forgetting:
         n_runs = self._archive.erase(self._user)
         delete_user_files(self._path, self._user)
         self._connections.delete_index()
-        self._upkeep.discard_vectors()
+        self._upkeep.discard_derived()
         JobLog(self._path).drop_user(self._user)
         self._erase_floors()
         self._connections.drop_tombstones(self._user)

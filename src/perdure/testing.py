@@ -17,7 +17,7 @@ import numpy as np
 
 from perdure import text
 from perdure.access.scan import Finding
-from perdure.errors import ModelLate
+from perdure.errors import ModelLate, PictureUnreadable
 from perdure.index.fuse import Matrix, Scores, compute_rarity
 from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
 from perdure.models.embedder import ModelTag, TextKind, Vectors, to_unit_length
@@ -72,6 +72,28 @@ class FakeEmbedder:
         """Return numbers between -1 and 1 from a hash of the word."""
         raw = hashlib.shake_128(word.encode("utf-8", "surrogatepass")).digest(self._tag.dimension)
         return np.frombuffer(raw, np.uint8).astype(np.float32) / np.float32(127.5) - np.float32(1)
+
+
+class FakePictureReader:
+    """A reader of pictures whose files end with "text:" and their text; any other file cannot be read.
+
+    `n_read` counts its calls.
+    """
+
+    def __init__(self, *, tag: str = "fake/1") -> None:
+        self.tag = tag
+        self.n_read = 0
+
+    def read(self, body: bytes) -> str:
+        """Return what stands after "text:". Raises PictureUnreadable without that mark."""
+        self.n_read += 1
+        _, mark, words = body.partition(b"text:")
+        if not mark:
+            raise PictureUnreadable("no text mark")
+        return words.decode()
+
+    def close(self) -> None:
+        """Hold nothing."""
 
 
 @dataclass(frozen=True)

@@ -346,6 +346,7 @@ _UNSAFE = lazy_re(
 _SUSPECT = lazy_re("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _HALF = lazy_re("[\ud800-\udfff]")
 ELLIPSIS = "…"
+PICTURE_LABEL = "in a screenshot"  # stands beside text that was read in a picture
 
 
 def printable(text: str) -> str:

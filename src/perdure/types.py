@@ -115,6 +115,7 @@ class Part(NamedTuple):
     name: str = ""  # the tool's name for a call (and a result when known); the media type of an image
     call_id: str = ""  # joins a call and its result
     is_error: bool = False  # a result that reports failure
+    digest: str = ""  # of an image that its line carries: BLAKE2b of its base64, 32 hex digits
 
 
 class Turn(NamedTuple):
@@ -215,7 +216,7 @@ class Filters:
     machines: tuple[str, ...] = ()
     conversations: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()  # text, thinking, call, result
+    kinds: tuple[str, ...] = ()  # text, thinking, call, result, picture (text that was read in an image)
     tags: tuple[str, ...] = ()  # the run has every one of them
     runs: tuple[str, ...] = ()  # run ids, in full
     files: tuple[str, ...] = ()  # a path or its last components
@@ -280,7 +281,7 @@ class Hit:
     project: str | None
     role: Role
     author: Author
-    kind: str  # of the piece that matched: text, thinking, call, result
+    kind: str  # of the piece that matched: text, thinking, call, result, picture (text that was read in an image)
     stated_at: datetime | None
     text: str  # the piece that matched, masked
     score: float  # higher is better; 0.0 when only filters were given
@@ -443,6 +444,7 @@ class Cue:
     project: str | None = None  # of the turn or the memory
     age: str = ""  # how long before the message it was said, in words
     is_from_web: bool = False  # an agent said it after it read something from the web for the same message
+    is_in_picture: bool = False  # the text was read in an image of the turn
 
 
 class WithheldText(NamedTuple):

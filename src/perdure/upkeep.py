@@ -40,7 +40,9 @@ from perdure.index import catchup, embedded_texts, store
 if TYPE_CHECKING:
     from perdure.archive.verify import VerifyResult
     from perdure.index.embed import FillResult
+    from perdure.index.home_pictures import PictureResult
     from perdure.index.home_vectors import VectorStatus
+    from perdure.index.pictures import PictureCounts
     from perdure.index.rebuild import RebuildResult
 
 SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
@@ -202,7 +204,8 @@ class Upkeep:
 
         self._captures.drain()
         carry = self._connections.vectors().carry_over if self._connections.may_have_vectors() else None
-        result = rebuild_index(self._path, self._archive, carry=carry, progress=progress)
+        show = self._connections.pictures().fill_from_cache if self._connections.may_have_pictures() else None
+        result = rebuild_index(self._path, self._archive, carry=carry, carry_pictures=show, progress=progress)
         self._connections.index()
         if carry is not None:
             self._connections.vectors().delete_unused_slabs()
@@ -225,6 +228,7 @@ class Upkeep:
         self._connections.delete_index()
         if had_index:
             self.catch_up()
+            self._show_pictures()
             if self._connections.may_have_vectors():
                 self._connections.vectors().carry_over(None, self._connections.index())
                 self._connections.vectors().delete_unused_slabs()
@@ -247,7 +251,7 @@ class Upkeep:
         Return False when another process kept an old page in use: the next opening cleans it.
         """
         if not store.list_files(self._path):
-            self.discard_vectors()
+            self.discard_derived()
             return True
         try:
             with disk.lock_file(self._path / ".rebuild.lock", wait_s=0.2):
@@ -258,13 +262,23 @@ class Upkeep:
                         return False
                     catchup.catch_up_journals(self._connections.index(), self._archive)
                     self._connections.index().checkpoint()
+                    self._clean_pictures()
                     self._clean_vectors()
         except Busy:
             return False
         except IndexFault:
             self._connections.delete_index()
-            self.discard_vectors()
+            self.discard_derived()
         return True
+
+    def _clean_pictures(self) -> None:
+        """Leave no text of a picture that the index no longer holds. Raises Busy."""
+        from perdure.index import pictures
+
+        index = self._connections.index()
+        if self._connections.may_have_pictures() or any(pictures.list_removed(index)):
+            self._connections.pictures().delete_removed(index)
+            index.checkpoint()
 
     def _clean_vectors(self) -> None:
         """Leave no vector of what the index no longer holds. Raises Busy."""
@@ -272,8 +286,10 @@ class Upkeep:
             self._connections.vectors().delete_removed(self._connections.index())
             self._connections.vectors().delete_unused_slabs()
 
-    def discard_vectors(self) -> None:
-        """Delete all vectors: without an index nothing says which are of something forgotten."""
+    def discard_derived(self) -> None:
+        """Delete all vectors and texts of pictures: without an index nothing says which are of something forgotten."""
+        if self._connections.may_have_pictures():
+            self._connections.pictures().delete_all()
         if self._connections.may_have_vectors():
             self._connections.vectors().delete_all()
 
@@ -313,6 +329,45 @@ class Upkeep:
         index = connections.index()
         if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
             connections.embed_new(index, user)
+
+    # pictures ---------------------------------------------------------------------------------------------
+
+    def read_pictures(
+        self,
+        *,
+        again: bool = False,
+        most: int | None = None,
+        limit_s: float | None = None,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> PictureResult:
+        """Read the text in pictures of all users, at most so many or for so many seconds; the next call goes on.
+
+        again: also those that could not be read before. progress gets (pictures done, all). Raises RuntimeMissing
+        without an engine, Busy while another process is at it.
+        """
+        self._captures.drain()
+        self.catch_up()
+        return self._connections.pictures().read(
+            self._connections.index(),
+            self._archive,
+            again=again,
+            most=most,
+            limit_s=limit_s,
+            stop=stop,
+            progress=progress,
+        )
+
+    def count_pictures(self) -> PictureCounts:
+        """Count the principal's pictures: read, not read, and those that cannot be read."""
+        from perdure.index.pictures import count_pictures
+
+        return count_pictures(self._connections.index(), self._connections.user)
+
+    def _show_pictures(self) -> None:
+        """Write the known texts of pictures into a new index."""
+        if self._connections.may_have_pictures():
+            self._connections.pictures().fill_from_cache(self._connections.index())
 
     # the archive ------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ START_UP = {  # a hook, a command or a recall by words loads these, so they load
 LATER = {  # outside of these paths, the files that import something of ours when it is used: each with its reason
     "capture/enqueue.py": "a hook copies lines with it; few captures need projects or emitted lines",
     "capture/policy.py": "a hook pays for reading config.toml once, not each time",
+    "pictures/child.py": "a process that sets its limits first, then loads the engine",
     "formats/__init__.py": "a recall by words loads the package, and no format",
     "index/catchup.py": "opening a home looks for changes; only changes need the projection",
     "models/local_embedders.py": "http and ssl, 30 ms, are for a remote embedder alone",

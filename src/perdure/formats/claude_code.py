@@ -201,9 +201,9 @@ def _read_assistant(run: _ClaudeRunState, line: Line, entry: _ClaudeLine) -> Non
     for block in blocks:
         block_type = block.type
         if block_type == "text" and block.text is not None:
-            draft.parts.append(make_part(("text", block.text, "", "", False)))
+            draft.parts.append(make_part(("text", block.text, "", "", False, "")))
         elif block_type == "thinking" and block.thinking:
-            draft.parts.append(make_part(("thinking", block.thinking, "", "", False)))
+            draft.parts.append(make_part(("thinking", block.thinking, "", "", False, "")))
         elif block_type in _CALL_TYPES:
             add_call(draft, run.collector.tool_names, block.name, block.id, block.input)
         elif block_type.endswith("_tool_result"):

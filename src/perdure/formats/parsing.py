@@ -26,7 +26,7 @@ _marker_decoder = msgspec.json.Decoder(dict[str, str])
 _encode_json = msgspec.json.Encoder().encode
 
 
-# Makes a Part from a tuple of its five fields: half the price of `Part(...)`, for the code that makes most parts.
+# Makes a Part from a tuple of its six fields: half the price of `Part(...)`, for the code that makes most parts.
 make_part = partial(tuple.__new__, Part)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -155,7 +156,14 @@ def build_image_part(media_type: str, data: str, call_id: str = "") -> Part:
     elif data.startswith(("http://", "https://", "file:", "/")):
         return Part("image", f"[{media_type} {data[:500]}]", media_type, call_id)
     n_bytes = len(data) * 3 // 4 - data[-2:].count("=")
-    return Part("image", f"[{media_type} {n_bytes} bytes]", media_type, call_id)
+    digest = _hash_image(data) if data else ""
+    return Part("image", f"[{media_type} {n_bytes} bytes]", media_type, call_id, digest=digest)
+
+
+def _hash_image(data: str) -> str:
+    """Return the digest of an image by its base64, with or without the head of a data URL."""
+    encoded = data.partition(",")[2] if data.startswith("data:") else data
+    return hashlib.blake2b(encoded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def join_text(content: Any) -> str:
@@ -218,7 +226,7 @@ def add_call(draft: TurnDraft, tool_names: dict[str, str], name: str, call_id: s
     """Add a tool call to a turn, with the files and skills that its input names; remember its name for the result."""
     draft.parts.append(
         make_part(
-            ("call", tool_input if isinstance(tool_input, str) else to_json_text(tool_input), name, call_id, False)
+            ("call", tool_input if isinstance(tool_input, str) else to_json_text(tool_input), name, call_id, False, "")
         )
     )
     if call_id:
@@ -236,7 +244,7 @@ def add_result(
     """Add a tool's output to a turn, in full: text blocks joined, any other value as JSON, images by type and size."""
     is_plain = content is None or isinstance(content, (str, list))
     text = join_text(content) if is_plain else to_json_text(content)
-    draft.parts.append(make_part(("result", text, tool_names.get(call_id, ""), call_id, failed)))
+    draft.parts.append(make_part(("result", text, tool_names.get(call_id, ""), call_id, failed, "")))
     if isinstance(content, list):
         draft.parts += collect_images(content, call_id)
 
@@ -251,15 +259,11 @@ _IMAGE_MAGIC = (
 )
 
 
-def extract_image(lines: Iterable[bytes], part: Part, nth: int) -> bytes | None:
-    """Return the nth image (from 0) of these lines that gives this part; None when there is none.
-
-    The client may have written an image twice, so equal images count once; an n too large returns the last
-    one.
-    """
-    unique_images = dict.fromkeys(data for raw in lines for data in _find_image_data(raw, part))
-    images = list(unique_images)
-    return _decode_base64(images[min(nth, len(images) - 1)]) if images else None
+def extract_image(lines: Iterable[bytes], digest: str) -> bytes | None:
+    """Return the image of these lines with this digest; None when there is none."""
+    images = (data for raw in lines for data in _find_image_data(raw) if digest and _hash_image(data) == digest)
+    data = next(images, None)
+    return None if data is None else _decode_base64(data)
 
 
 def detect_image_type(body: bytes) -> str | None:
@@ -273,8 +277,8 @@ def detect_image_type(body: bytes) -> str | None:
     return next((media for magic, media in _IMAGE_MAGIC if body.startswith(magic)), None)
 
 
-def _find_image_data(raw: bytes, part: Part) -> Iterator[str]:
-    """Yield the data of each image of a line that gives this part, in the order of the line."""
+def _find_image_data(raw: bytes) -> Iterator[str]:
+    """Yield the data of each image of a line, in the order of the line."""
     try:
         stack: list[Any] = [_decode_line(raw)]
     except UNREADABLE_ERRORS:
@@ -285,8 +289,10 @@ def _find_image_data(raw: bytes, part: Part) -> Iterator[str]:
             stack += reversed(value)
         elif isinstance(value, dict):
             inline = find_inline_image(value)
-            if inline and build_image_part(*inline)[:3] == part[:3]:
+            if inline:
                 yield inline[1]
+            elif text_or_empty(value.get("url")).startswith("data:"):  # a file of OpenCode
+                yield value["url"]
             stack += reversed(value.values())
 
 

@@ -177,7 +177,7 @@ def _fill_agent_draft(collector: TurnCollector, draft: TurnDraft, message: _PiMe
             continue
         kind = block.get("type")
         if kind in ("text", "thinking") and (text := text_or_empty(block.get(kind))):
-            draft.parts.append(make_part((kind, text, "", "", False)))
+            draft.parts.append(make_part((kind, text, "", "", False, "")))
         elif kind == "toolCall":
             add_call(
                 draft,

@@ -93,11 +93,12 @@ RESULT_CHARS = 150  # of the output of a tool, which recall does not tell: more 
 class EmbeddingPolicy:
     """One class of chunks that is embedded. `count_embedded_chars` says how much of each chunk, by its author."""
 
-    kind: str  # text, thinking, call or result
+    kind: str  # text, thinking, call, result or picture
     by_people: bool | None = None  # True: only turns of people; False: only other turns; None: both
 
 
 MEMORY_KIND = "memory"  # role and kind of the one chunk of a memory, which has no turn
+PICTURE_KIND = "picture"  # of the chunks that were read in the pictures of a turn
 OWN_WRITE = ("own", "write")  # facet of a turn that writes into Perdure by a call
 EMBEDDING_POLICIES = (  # in the order of embedding; kinds that are missing here are found by keyword only
     EmbeddingPolicy(MEMORY_KIND),
@@ -105,6 +106,7 @@ EMBEDDING_POLICIES = (  # in the order of embedding; kinds that are missing here
     EmbeddingPolicy("text", by_people=False),
     EmbeddingPolicy("thinking"),
     EmbeddingPolicy("call"),
+    EmbeddingPolicy(PICTURE_KIND),
     EmbeddingPolicy("result"),
 )
 

@@ -1,4 +1,5 @@
-"""Find the images of captured turns by the text around them. The index holds their type and size, never their content.
+"""Find the images of captured turns by the text around and in them. The index holds their type, their size and the text
+that was read in them, never their bytes.
 
 The text around is what was said and done just before and after in the same run: the words of a message, and what
 a tool was called for.
@@ -12,7 +13,7 @@ from datetime import datetime
 
 from perdure import text
 from perdure.formats.call_text import describe_calls
-from perdure.index.encoding import from_ms
+from perdure.index.encoding import PICTURE_KIND, from_ms
 from perdure.index.store import IndexConnection
 
 N_TURNS_AROUND = 4  # before and after an image, as far as words are looked for
@@ -39,12 +40,14 @@ class CapturedImage:
     stated_at: datetime | None
     labels: tuple[str, ...]  # type and size of each: "image/png 2048 bytes"
     text: str  # the words of its own turn, masked
+    read: str  # the words that were read in them, masked; "" before they were read
     before: str  # the nearest words before it
     after: str  # the nearest words after it
 
 
 def iter_images(index: IndexConnection, user: str, words: Sequence[str] = ()) -> Iterator[CapturedImage]:
-    """Yield the user's turns with images, newest first; with words, those with all of them in the text around.
+    """Yield the user's turns with images, newest first; with words, those with all of them in the text around or in
+    the images.
 
     Words are compared without case, as parts of the text.
     """
@@ -54,8 +57,8 @@ def iter_images(index: IndexConnection, user: str, words: Sequence[str] = ()) ->
     ):
         texts_before = _list_texts_around(index, run, offset, is_before=True)
         texts_after = _list_texts_around(index, run, offset, is_before=False)
-        own_text = _read_text(index, turn)
-        all_text = "\n".join((*texts_before, own_text, *texts_after)).casefold()
+        own_text, picture_text = _read_text(index, turn), _read_picture_text(index, turn)
+        all_text = "\n".join((*texts_before, own_text, picture_text, *texts_after)).casefold()
         if not all(word in all_text for word in folded_words):
             continue
         run_id, conversation, project, runtime = names
@@ -69,6 +72,7 @@ def iter_images(index: IndexConnection, user: str, words: Sequence[str] = ()) ->
             from_ms(stated_ms),
             _list_labels(index, turn),
             own_text,
+            picture_text,
             next(filter(None, texts_before), ""),
             next(filter(None, texts_after), ""),
         )
@@ -87,6 +91,13 @@ def _read_text(index: IndexConnection, turn: int) -> str:
         WHERE turn = ? AND kind.value IN ('text', 'call') ORDER BY n"""
     pieces = (describe_calls(words) if kind == "call" else words for kind, words in index.select(query, turn))
     return text.clip("\n".join(pieces), _MAX_CHARS)
+
+
+def _read_picture_text(index: IndexConnection, turn: int) -> str:
+    """Return what was read in the images of a turn."""
+    query = """SELECT text FROM chunk JOIN chunk_text USING (id) JOIN name AS kind ON kind.id = chunk.kind
+        WHERE turn = ? AND kind.value = ? ORDER BY n"""
+    return text.clip("\n".join(words for (words,) in index.select(query, turn, PICTURE_KIND)), _MAX_CHARS)
 
 
 def _list_labels(index: IndexConnection, turn: int) -> tuple[str, ...]:

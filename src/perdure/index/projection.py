@@ -16,7 +16,7 @@ from perdure.formats.action_facts import STATUS_RUNTIMES, FactDraft, find_facts
 from perdure.formats.call_text import writes_memory
 from perdure.formats.prompt_text import find_request, is_client_notice, strip_wrappers
 from perdure.identity import make_thread_run_id, make_turn_id
-from perdure.index.encoding import OWN_WRITE, to_ms
+from perdure.index.encoding import OWN_WRITE, PICTURE_KIND, to_ms
 from perdure.index.write import ChunkRow, FactRow, RunRow, TurnRow
 from perdure.regex import lazy_re
 from perdure.types import EXTERNAL_RUNTIMES, STORE_RUNTIMES, ParsedLines, Part, Run, Turn
@@ -111,7 +111,14 @@ def _build_turn_row(run: Run, turn: Turn, facts: Sequence[FactDraft]) -> TurnRow
         filter_role=find_filter_role(run.source.runtime, turn),
         speaker=_find_speaker(first_text) if is_said else "",
         facts=tuple(_build_fact_row(n, fact) for n, fact in enumerate(facts)),
+        pictures=tuple(_list_pictures(turn.parts)),
     )
+
+
+def _list_pictures(parts: Sequence[Part]) -> dict[str, None]:
+    """Return the digests of the pictures that can be read: not of documents, nor of what lies elsewhere."""
+    pictures = (part for part in parts if part.kind == "image" and part.name.startswith("image"))
+    return dict.fromkeys(part.digest for part in pictures if part.digest)
 
 
 def _build_fact_row(n: int, fact: FactDraft) -> FactRow:
@@ -145,6 +152,16 @@ def _split_into_chunks(identifier: str, parts: Sequence[Part]) -> Iterator[Chunk
         masked = mask(kind_text)
         for low, high in text.split(masked, max_chars=CHUNK_CHARS, overlap_chars=OVERLAP_CHARS):
             yield ChunkRow(n, kind, masked[low:high], _hash_to_number(f"{identifier}/{n}"))
+            n += 1
+
+
+def split_picture_text(turn_id: str, first: int, texts: Sequence[str]) -> Iterator[ChunkRow]:
+    """Yield the chunks of the texts that were read in a turn's pictures; they are numbered from `first`."""
+    n = first
+    for picture_text in texts:
+        masked = mask(picture_text)
+        for low, high in text.split(masked, max_chars=CHUNK_CHARS, overlap_chars=OVERLAP_CHARS):
+            yield ChunkRow(n, PICTURE_KIND, masked[low:high], _hash_to_number(f"{turn_id}/{PICTURE_KIND}/{n}"))
             n += 1
 
 

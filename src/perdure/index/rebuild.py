@@ -34,7 +34,8 @@ _RUNS = """SELECT run_id, captured_in, thread, owner.value, runtime.value, machi
 _TURNS = """SELECT turn_id, copy_key, run.run_id, role, author, stated_ms, model, turn.n_tokens, is_summary, abandoned
   FROM turn JOIN run ON run.id = turn.run ORDER BY turn_id"""
 _CHUNKS = """SELECT turn_id, n, kind.value, text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
-    JOIN turn ON turn.id = chunk.turn JOIN name AS kind ON kind.id = chunk.kind ORDER BY turn_id, n"""
+    JOIN turn ON turn.id = chunk.turn JOIN name AS kind ON kind.id = chunk.kind AND kind.value <> 'picture'
+  ORDER BY turn_id, n"""
 _FACETS = """SELECT turn_id, kind, value FROM turn_facet JOIN facet ON facet.id = turn_facet.facet
     JOIN turn ON turn.id = turn_facet.turn ORDER BY turn_id, kind, value"""
 _ACTION_FACTS = """SELECT turn_id, fact.n, fact.kind, text, detail, key FROM fact
@@ -73,6 +74,7 @@ def compute_digest(index: IndexConnection) -> str:
 
     Two homes with equal digests hold the same: runs, turns, texts, facets, facts of action, branches, memories,
     and what was mined, injected, used and measured, by their ids, without row numbers, times of capture or paths.
+    Vectors and the texts of pictures do not count: they depend on what is installed here.
     """
     sha256 = hashlib.sha256()
     with index.begin_read():
@@ -101,6 +103,7 @@ class RebuildResult:
 
 
 CarryVectors = Callable[[store.IndexConnection | None, store.IndexConnection], tuple[str, ...]]
+CarryPictures = Callable[[store.IndexConnection], object]
 
 
 def rebuild_index(
@@ -108,13 +111,14 @@ def rebuild_index(
     archive: Archive,
     *,
     carry: CarryVectors | None = None,
+    carry_pictures: CarryPictures | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RebuildResult:
     """Build a new index, compare it with the old one and replace that. Raises Busy when another process
     rebuilds this home.
 
     carry: copies the vectors of the old index into the new index (its second argument); returns the chunks
-    that then have other neighbours.
+    that then have other neighbours. carry_pictures: copies the texts of pictures from their cache into an index.
     """
     with lock_file(home / ".rebuild.lock", wait_s=0.2):
         old_path = store.find_current_file(home)
@@ -124,6 +128,8 @@ def rebuild_index(
             with new_index.begin_write():
                 new_index.set_meta(building="yes")
             catch_up_result = catchup.catch_up(new_index, archive, progress=progress)
+            if carry_pictures is not None:
+                carry_pictures(new_index)
             result = _compare_indexes(old_path, new_index, archive, catch_up_result, is_resumed=is_resumed)
             if carry is not None:
                 result = replace(result, differing_vectors=_carry_vectors(carry, old_path, new_index))

@@ -26,7 +26,7 @@ from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyH
 from perdure.index.encoding import unpack_text
 from perdure.sqlite import apsw, transaction, use_wal
 
-SCHEMA = 28  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 29  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
 READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has several; more is not faster
 BUSY_MS = 5000
@@ -85,6 +85,10 @@ CREATE INDEX fact_thread ON fact(thread, place, n);
 CREATE TABLE fact_key(key INTEGER NOT NULL, project INTEGER NOT NULL, fact INTEGER NOT NULL,
   PRIMARY KEY(key, project, fact)) WITHOUT ROWID;
 CREATE INDEX fact_keys ON fact_key(fact);
+CREATE TABLE picture(turn INTEGER NOT NULL, n INTEGER NOT NULL, digest TEXT NOT NULL, tag TEXT NOT NULL DEFAULT '',
+  fault TEXT NOT NULL DEFAULT '', PRIMARY KEY(turn, n)) WITHOUT ROWID;
+CREATE INDEX picture_digest ON picture(digest);
+CREATE TABLE gone_picture(digest TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE link(source TEXT NOT NULL, n INTEGER NOT NULL, entry TEXT NOT NULL, parent TEXT,
   PRIMARY KEY(source, n)) WITHOUT ROWID;
 CREATE TABLE memory(

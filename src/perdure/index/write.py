@@ -29,7 +29,7 @@ class ChunkRow:
     """A searchable piece of one turn."""
 
     n: int  # position in its turn, from 0
-    kind: str  # text, thinking, call or result
+    kind: str  # text, thinking, call, result or picture
     text: str  # masked
     tie: int  # a number from the turn's id and n: equal scores are ordered by it
 
@@ -60,6 +60,7 @@ class TurnRow:
     filter_role: str  # its role in filters: `find_filter_role`
     speaker: str  # the name before the text, where several people share a role ("Ada: …"); masked
     facts: tuple[FactRow, ...] = ()  # of action
+    pictures: tuple[str, ...] = ()  # digests of the pictures that its lines carry, in their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +293,10 @@ def _insert_turn(
         insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
     for fact in row.facts:
         _insert_fact(index, key, row, fact, scope)
+    index.db.executemany(
+        "INSERT INTO picture(turn, n, digest) VALUES (?, ?, ?)",
+        [(key, n, digest) for n, digest in enumerate(row.pictures)],
+    )
     return len(row.chunks)
 
 
@@ -357,14 +362,16 @@ def _delete_turn(index: IndexConnection, turn: int) -> None:
     ):
         index.db.execute("DELETE FROM fact_key WHERE key = ? AND project = ? AND fact = ?", (key, project, number))
     index.db.execute("DELETE FROM fact WHERE turn = ?", (turn,))
+    index.db.execute("INSERT OR IGNORE INTO gone_picture SELECT digest FROM picture WHERE turn = ?", (turn,))
+    index.db.execute("DELETE FROM picture WHERE turn = ?", (turn,))
     index.db.execute("DELETE FROM turn WHERE id = ?", (turn,))
 
 
-def delete_chunks(index: IndexConnection, turn: int) -> None:
-    """Delete the chunks of a turn (or of a memory, by its negative number) from every table."""
+def delete_chunks(index: IndexConnection, turn: int, *, kind: str = "") -> None:
+    """Delete the chunks of a turn (or of a memory, by its negative number) from every table. kind: only these."""
     query = """SELECT chunk.id, user, text, scope FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
-        WHERE turn = ?"""
-    rows = index.select(query, turn)
+        WHERE turn = ? AND (? = '' OR kind = ?)"""
+    rows = index.select(query, turn, kind, index.find_name("kind", kind))
     embedded_texts = read_embedded_texts(index, [row[0] for row in rows])
     for key, user, chunk_text, scope in rows:
         index.db.execute(

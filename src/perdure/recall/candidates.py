@@ -58,6 +58,7 @@ class CandidateDetail:
     project: str | None = None  # masked if it is another owner's
     is_left: bool = False  # on an abandoned branch, or no longer in its file
     is_call: bool = False  # the chunk holds tool calls
+    is_in_picture: bool = False  # the chunk was read in an image of the turn
     before_call: str = ""  # the chunks before it, if it begins inside a call
 
 

@@ -104,6 +104,7 @@ def build_cues(
                 is_from_web=turn_id in from_web_ids or detail.runtime == MCP_RUNTIME,
                 is_history=detail.is_left and bool(describe_file(detail.runtime, detail.conversation, is_left=True)),
                 note=describe_file(detail.runtime, detail.conversation, is_left=detail.is_left),
+                is_in_picture=detail.is_in_picture,
             )
         )
     return sorted(cues, key=lambda cue: cue.is_history)  # a paragraph that left its file comes after the others

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.access.redact import mask
 from perdure.formats.call_text import calls_web
 from perdure.index import keyword, memory_replay, memory_rows, visibility
-from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms
+from perdure.index.encoding import MEMORY_KIND, PICTURE_KIND, from_ms, to_ms
 from perdure.index.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
@@ -294,6 +294,7 @@ class IndexCandidates:
                 chunk=hit.chunk,
                 is_left=hit.abandoned,
                 is_call=hit.kind == "call",
+                is_in_picture=hit.kind == PICTURE_KIND,
                 before_call=before.get((hit.turn_id, hit.chunk), ""),
                 project=hit.project if hit.user == self.principal.user else mask(hit.project or "") or None,
             )

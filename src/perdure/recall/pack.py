@@ -51,6 +51,7 @@ def render_cue(cue: Cue) -> str:
     age_label = f" ({cue.age})" if cue.age else ""
     if cue.memory is None:
         speaker = f"shared by {cue.user} ({cue.role})" if cue.is_shared else cue.role
+        speaker += f" · {text.PICTURE_LABEL}" if cue.is_in_picture else ""
         speaker += f" · {SPEAKER_LABELS['web']}" if cue.is_from_web else ""
         labels = [speaker, f"{cue.runtime} @{cue.machine}", text.shorten_project(cue.project), f"turn {cue.turn_id}"]
     else:

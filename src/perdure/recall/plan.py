@@ -220,7 +220,7 @@ def _find_speakers(request: str) -> tuple[str, ...]:
 # where to look ------------------------------------------------------------------------------------------------
 
 RECALL_FILTERS = Filters(  # what was said and done, in summaries and tasks of sub-agents too, and the memories
-    roles=("user", "assistant", "machine", "memory"), kinds=("text", "call", "memory"), memories=True
+    roles=("user", "assistant", "tool", "machine", "memory"), kinds=("text", "call", "picture", "memory"), memories=True
 )
 UNSCOPED = ""  # the project of turns and memories without a project
 _MIN_PROJECT_CHARS = 3  # shortest project name that is looked for in a message

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perdure import jobs
 from perdure.capture import alert, events, policy
 from perdure.config import JobsConfig
-from perdure.errors import ArchiveFault, JobMissing, ModelFault, NotFound
+from perdure.errors import ArchiveFault, JobMissing, ModelFault, NotFound, RuntimeMissing
 from perdure.jobs import JobResult, MissedRuns
 from perdure.service.health import run_probe
 from perdure.service.lock import find_resident
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EMBED_SLICE_S = 5.0  # the embedding job checks the stop event after each slice
 MAX_HEALTH_WAIT_S = 10.0  # longest wait for the resident home's health
 MAX_EMBED_S = 600.0  # longest time of one run
+MAX_PICTURES_S = 240.0  # longest time of one run; the next begins with the newest
 MAX_USE_S = 60.0  # longest time of one run
 
 StopCheck = Callable[[], bool]
@@ -81,6 +82,18 @@ def embed(home: Home, stop: StopCheck) -> JobResult:
         if not n_done:
             raise
     return JobResult(f"{n_done} embedded, {n_left} left", {"embedded": n_done, "left": n_left}, did_work=n_done > 0)
+
+
+def read_pictures(home: Home, stop: StopCheck) -> JobResult:
+    """Read the text in new pictures, until all are read, the time is over or the process must stop."""
+    if not home.config.pictures.read:
+        return JobResult("switched off (pictures.read)", did_work=False)
+    try:
+        result = home.upkeep.read_pictures(limit_s=MAX_PICTURES_S, stop=stop)
+    except RuntimeMissing as error:
+        return JobResult(f"not installed: {error.detail}", did_work=False)
+    counts = {"read": result.n_read, "faulty": result.n_faulty, "left": result.n_left}
+    return JobResult(f"{result.n_read} pictures read, {result.n_left} left", counts, did_work=result.n_read > 0)
 
 
 def check_data_path(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
@@ -189,6 +202,7 @@ def consolidate(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
 BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
     BuiltinJob("sweep", "capture transcripts that no hook has sent", "once", sweep),
     BuiltinJob("embed", "make vectors for captured text", "once", embed, for_each_user=True, max_s=MAX_EMBED_S),
+    BuiltinJob("pictures", "read the text in pictures", "once", read_pictures),
     BuiltinJob(
         "use",
         "record which recalled cues the answers used",

@@ -26,7 +26,7 @@ from perdure.recall.pack import (
 )
 from perdure.recall.plan import choose_filters
 from perdure.recall.truth import Belief, describe_belief
-from perdure.text import format_age, tokens
+from perdure.text import PICTURE_LABEL, format_age, tokens
 from perdure.types import Cue, Hit, Memory, Plan, Recalled, Role
 
 CueSubject: TypeAlias = "Hit | Memory"  # anything that recall can return
@@ -116,7 +116,8 @@ def describe_speaker(cue: Cue, reader: str) -> str:
         return f"shared by {cue.user}"
     if cue.memory is not None:
         return "you said" if cue.memory.trust == "owner" else SPEAKER_LABELS[cue.memory.trust]
-    return {"user": "you", "assistant": "the agent"}.get(cue.role, cue.role)
+    speaker = {"user": "you", "assistant": "the agent"}.get(cue.role, cue.role)
+    return f"{speaker}, {PICTURE_LABEL}" if cue.is_in_picture else speaker
 
 
 def describe_change(cue: Cue) -> str:
@@ -198,6 +199,7 @@ def _restore_turn(reason: CueReason, pieces: Sequence[Hit], plan: Plan, reader: 
         chunk=hit.chunk,
         project=hit.project,
         age=format_age(hit.stated_at, plan.asked_at),
+        is_in_picture=hit.kind == "picture",
     )
 
 

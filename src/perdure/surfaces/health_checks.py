@@ -18,9 +18,10 @@ from typing import Any, Literal
 from perdure import log, turn
 from perdure.capture import enqueue, events, failures
 from perdure.config import ServerConfig
-from perdure.errors import IndexFault, NotFound, PerdureError
+from perdure.errors import Busy, IndexFault, NotFound, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
+from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
 from perdure.service import health
 from perdure.sharing.grants import GrantRecord
@@ -259,3 +260,30 @@ def count_covered_runs(home: Home | RemoteHome, grant_record: GrantRecord) -> in
         return 0
     except IndexFault:
         return None
+
+
+# pictures -----------------------------------------------------------------------------------------------------
+
+
+def measure_pictures(home: Home) -> dict[str, Any]:
+    """Count the pictures of the home's user, and name the engine that reads them ("" for none)."""
+    try:
+        counts = tuple(home.upkeep.count_pictures())
+    except (IndexFault, Busy):
+        counts = (0, 0, 0)
+    names = dict(zip(("read", "unread", "faulty"), counts, strict=True))
+    return {**names, "engine": find_engine_tag(), "is_on": home.config.pictures.read}
+
+
+def describe_pictures(counts: dict[str, Any]) -> str:
+    """Say how many pictures are read, and how to read the others; "" for a home without pictures."""
+    if not counts["read"] and not counts["unread"]:
+        return ""
+    faulty = f" ({counts['faulty']:,} could not be)" if counts["faulty"] else ""
+    if not counts["unread"]:
+        return f"{format_count(counts['read'], 'picture')} read{faulty}"
+    advice = "`perdure pictures` reads them now" if counts["engine"] else f"{INSTALL} reads them"
+    if not counts["is_on"]:
+        advice = "switched off (pictures.read in config.toml)"
+    unread = f"{format_count(counts['unread'], 'picture')} not read: {advice}"
+    return f"{counts['read']:,} read{faulty}; {unread}" if counts["read"] else unread

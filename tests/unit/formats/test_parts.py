@@ -5,8 +5,13 @@ import json
 
 import pytest
 
-from perdure.formats.parts import detect_image_type, extract_image, find_files_and_skills
-from perdure.types import Part
+from perdure.formats.parts import (
+    build_image_part,
+    collect_images,
+    detect_image_type,
+    extract_image,
+    find_files_and_skills,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +68,7 @@ def test_a_long_command_is_quick():
 
 PNG = b"\x89PNG\r\n\x1a\nrest"
 DATA = base64.b64encode(PNG).decode()
-PART = Part("image", f"[image/png {len(PNG)} bytes]", "image/png")
+DIGEST = build_image_part("image/png", DATA).digest
 SOURCE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
 
 
@@ -80,23 +85,29 @@ def line(value):
         {"content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}]},
         {"message": {"content": [{"type": "image", "mimeType": "image/png", "data": DATA}]}},
         {"toolCalls": [{"result": [{"inlineData": {"mimeType": "image/png", "data": DATA}}]}]},
+        {"parts": [{"type": "file", "mime": "image/png", "url": f"data:image/png;base64,{DATA}"}]},
     ],
 )
 def test_an_image_is_found_in_every_shape(value):
-    assert extract_image([line(value)], PART, 0) == PNG
+    assert extract_image([line(value)], DIGEST) == PNG
 
 
-def test_repeated_image_counts_once_among_those_of_equal_size():
+def test_images_of_equal_size_are_told_apart_by_their_digest():
     other = PNG[:-1] + b"!"
     second = {"type": "image", "source": {"media_type": "image/png", "data": base64.b64encode(other).decode()}}
     lines = [line([SOURCE, SOURCE, second])]
-    assert extract_image(lines, PART, 1) == other and extract_image(lines, PART, 5) == other
+    digests = [part.digest for part in collect_images([SOURCE, SOURCE, second])]
+    assert digests[0] == digests[1] != digests[2]
+    assert extract_image(lines, digests[2]) == other and extract_image(lines, digests[0]) == PNG
 
 
 def test_missing_or_broken_image_is_none():
-    assert extract_image([b"no json", line({"a": 1}), line([])], PART, 0) is None
+    assert extract_image([b"no json", line({"a": 1}), line([])], DIGEST) is None
+    assert extract_image([line({"url": f"data:image/png;base64,{DATA}!"})], DIGEST) is None
+    address = build_image_part("image/png", "https://example.org/a.png")
+    assert address.digest == "" and extract_image([line(SOURCE)], "") is None
     broken = line({"type": "image", "source": {"media_type": "image/png", "data": "!"}})
-    assert extract_image([broken], Part("image", "[image/png 0 bytes]", "image/png"), 0) == b""
+    assert extract_image([broken], build_image_part("image/png", "!").digest) == b""
 
 
 @pytest.mark.parametrize(

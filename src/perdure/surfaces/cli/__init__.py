@@ -48,6 +48,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("maintenance", "Check every byte of the archive: hashes, lines, packs."),
     "rebuild": ("maintenance", "Build a new index, compare it with the old one, and swap them."),
     "embed": ("models", "Make vectors for the captured text, so that search finds meaning too."),
+    "pictures": ("models", "Read the text in screenshots and photos, so that search finds it."),
     "mine": ("models", "Make memories from conversations, with a model that you choose."),
     "models": ("models", "Show the model of each role and its cost; test one."),
     "eval": ("evaluate", "Measure recall on questions with known answers."),

@@ -19,7 +19,7 @@ _MAX_TEXT_CHARS = 100
     "images",
     epilog="""\
   perdure memories images                     the newest images
-  perdure memories images tide chart          with both words in the text around
+  perdure memories images tide chart          with both words in the text around, or in the image
   perdure memories images -n 5 --json""",
 )
 @click.argument("words", nargs=-1)
@@ -28,7 +28,8 @@ _MAX_TEXT_CHARS = 100
 )
 def images_command(shell: Shell, words: tuple[str, ...], limit: int) -> None:
     """List the images in captured turns, newest first: session, time, type and size, and the text around. With WORDS,
-    only those with all of the words in what was said and done just before, with, or after the image. `perdure page`
+    only those with all of the words in what was said and done just before, with, or after the image, or in the image
+    itself, once it was read (`perdure pictures`). `perdure page`
     shows the images themselves.
     """
     with shell.open_home() as home:
@@ -41,7 +42,7 @@ def images_command(shell: Shell, words: tuple[str, ...], limit: int) -> None:
     for image in shown_images:
         _print_image(shell, image)
     if not images:
-        shell.out.print("No images." if not words else "No image has these words in the text around.")
+        shell.out.print("No images." if not words else "No image has these words in it or in the text around.")
     elif len(images) > limit:
         shell.note("There are more; --limit shows them.")
     if shown_images:
@@ -51,7 +52,12 @@ def images_command(shell: Shell, words: tuple[str, ...], limit: int) -> None:
 def _print_image(shell: Shell, image: CapturedImage) -> None:
     time_text = format_time(image.stated_at) if image.stated_at else "undated"
     shell.out.print(Text(f"{time_text}  {', '.join(image.labels) or 'image'}", style="bold"))
-    for name, words in (("before", image.before), ("with it", image.text), ("after", image.after)):
+    for name, words in (
+        ("before", image.before),
+        ("with it", image.text),
+        ("in it", image.read),
+        ("after", image.after),
+    ):
         if words:
             shell.out.print(f"    {name:<8}{text.one_line(words, _MAX_TEXT_CHARS)}", markup=False)
     project = text.shorten_project(image.project) or "no project"

@@ -82,6 +82,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "host_paragraphs": _count_paragraphs(home),
         "floor": costs_to_json(home.floor.layers(cwd=str(Path.cwd()))) | {"kept": kept_to_json(home.floor.list_kept())},
         "vectors": _read_vector_status(home),
+        "pictures": health_checks.measure_pictures(home),
         "resident": (state := server.ask_health(home.path)),
         "http": make_http_address(home.config.server, state) or None,
         "machines": len(home.sharing.machines.list_machines()),
@@ -159,6 +160,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         ("review", _format_review(status["memories"])),
         ("floor", _format_floor(status["floor"])),
         *(("vectors", line) for line in _format_vectors(status["vectors"])),
+        ("pictures", health_checks.describe_pictures(status["pictures"])),
         ("outbox", _format_outbox(status["outbox"])),
         ("resident", describe_resident(status["resident"])),
         ("http", _format_http(status["http"], status["resident"])),
@@ -348,6 +350,13 @@ def _check_embedder(home: Home) -> Iterator[HealthCheck]:
     yield HealthCheck("embedder", grade, f"{tag} answers ({timing})", vectors.choice.notice)
 
 
+def _check_pictures(home: Home) -> Iterator[HealthCheck]:
+    counts = health_checks.measure_pictures(home)
+    if found := health_checks.describe_pictures(counts):
+        grade: Grade = "notice" if counts["unread"] and counts["is_on"] and not counts["engine"] else "ok"
+        yield HealthCheck("pictures", grade, found)
+
+
 def _check_resident(home: Home) -> Iterator[HealthCheck]:
     yield from health_checks.check_resident_home(home, server.ask_health(home.path))
 
@@ -438,6 +447,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     _check_data_path,
     _check_index,
     _check_embedder,
+    _check_pictures,
     health_checks.check_outbox,
     _check_resident,
     _check_machines,

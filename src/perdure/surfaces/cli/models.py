@@ -1,4 +1,4 @@
-"""Commands that use models: models, mine, embed."""
+"""Commands that use models: models, mine, embed, pictures."""
 
 from __future__ import annotations
 
@@ -297,3 +297,30 @@ def embed_command(shell: Shell, limit: int | None) -> None:
         )
     if result.n_left:
         shell.suggest([("perdure embed", "embed the rest")])
+
+
+@command(
+    "pictures",
+    epilog="""\
+  perdure pictures                  the pictures that are not read, newest first; Ctrl-C stops, the next call continues
+  perdure pictures --limit 50       at most 50 pictures
+  perdure pictures --again          also those that could not be read before
+  perdure pictures --json""",
+)
+@click.option("--limit", "-n", type=click.IntRange(1), help="Maximum number of pictures to read (default: no limit).")
+@click.option("--again", is_flag=True, help="Also try those that could not be read before.")
+def pictures_command(shell: Shell, limit: int | None, again: bool) -> None:
+    """Read the text in the pictures of transcripts and tool results: screenshots, photos of a whiteboard. Search and
+    recall then find it, marked "in a screenshot". Needs an extra: pip install 'perdure[pictures]'. Nothing leaves this
+    machine; the same picture is read once. The resident home does this in the background.
+    """
+    with shell.open_home() as home, show_progress(shell, "reading pictures", None) as step:
+        result = home.upkeep.read_pictures(again=again, most=limit, progress=step)
+    if shell.as_json:
+        shell.print_json({"read": result.n_read, "faulty": result.n_faulty, "left": result.n_left})
+        return
+    shell.out.print(f"{format_count(result.n_read, 'picture')} read, {result.n_left:,} left.")
+    if result.n_faulty:
+        shell.note(f"{format_count(result.n_faulty, 'picture')} could not be read.")
+    if result.n_left:
+        shell.suggest([("perdure pictures", "read the rest")])

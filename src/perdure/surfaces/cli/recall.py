@@ -154,6 +154,7 @@ def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now:
     else:
         header.append(label_with_owner(cue.role, owner, ""), style=ROLE_STYLES[cue.role])
         location = f"{cue.runtime} @{cue.machine}" + (f"  {_get_speaker_label('web')}" if cue.is_from_web else "")
+        location += f"  {text.PICTURE_LABEL}" if cue.is_in_picture else ""
     if cue.project:
         header.append(f"  {text.shorten_project(cue.project)}", style="bold cyan")
     header.append(text.printable(f"  {time_text}  {location}  {cue.turn_id}"), style="dim")

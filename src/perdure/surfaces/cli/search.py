@@ -59,7 +59,7 @@ def add_filter_options(function: Callable[..., None]) -> Callable[..., None]:
         "machine": "Only turns captured on this machine.",
         "conversation": "Only turns of this conversation.",
         "role": "Only turns of this role: user, assistant, tool or system.",
-        "kind": "Only this kind of text: text, thinking, call or result.",
+        "kind": "Only this kind of text: text, thinking, call, result or picture.",
         "tag": "Only turns with this tag; with several, all of them.",
         "file": "Only turns that read or wrote this file (its path, or the end of the path).",
         "tool": "Only turns that called this tool.",
@@ -208,6 +208,7 @@ def _format_hit(hit: Hit, terms: Sequence[str], reader: str, now: datetime) -> T
     file_text = text.describe_file(hit.runtime, hit.conversation, is_left=hit.abandoned)
     branch_text = f" [{text.printable(file_text)}]" if file_text else " [abandoned branch]" if hit.abandoned else ""
     marks_text = branch_text or (" [summary]" if hit.is_summary else "")
+    marks_text += f" [{text.PICTURE_LABEL}]" if hit.kind == "picture" else ""
     row.append(f"{marks_text}  {format_time_and_age(hit.stated_at, now)}  {hit.turn_id}", style="dim")
     return row
 

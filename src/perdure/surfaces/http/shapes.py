@@ -522,6 +522,7 @@ class CueJson(Struct, frozen=True, rename={"links": "_links"}):
     project: str | None
     age: str
     is_from_web: bool
+    is_in_picture: bool
     memory_id: str | None
     links: dict[str, str]
 

@@ -213,12 +213,11 @@ def _find_part(visit: Visit) -> tuple[Any, Any, int]:
 def send_image(visit: Visit) -> ViewResult:
     """Send an image of a turn if browsers show its type and cannot run it, whatever its name says."""
     location, turn = transcript_slices.find_turn(visit.home, visit.path_params["turn_id"])
-    _, image_part, n = _find_part(visit)
+    _, image_part, _ = _find_part(visit)
     if image_part.kind != "image":
         raise NotFound
-    ordinal = sum(turn_part[:3] == image_part[:3] for turn_part in turn.parts[:n])
     lines = visit.home.runs.raw_lines(location.captured_in, {low for low, _ in turn.lines})
-    body = extract_image(lines, image_part, ordinal)
+    body = extract_image(lines, image_part.digest)
     kind = detect_image_type(body) if body else None
     if body is None or kind is None:
         raise NotFound

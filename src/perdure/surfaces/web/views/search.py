@@ -25,6 +25,7 @@ from perdure.surfaces.web import memory_display, visits
 from perdure.surfaces.web.render import clean, mask_name, to_key
 from perdure.surfaces.web.views.forest import list_newest_sessions, shorten_project, shorten_text
 from perdure.surfaces.web.visits import HtmlPage, View, Visit, parse_page_count
+from perdure.text import PICTURE_LABEL
 from perdure.types import Facets, Filters, Hit, Memory, RunView, SearchResult
 
 PAGE_HITS = 20  # hits
@@ -51,6 +52,7 @@ _NAMES = {
     ("role", "user"): "person",
     ("kind", "call"): "tool call",
     ("kind", "result"): "tool result",
+    ("kind", "picture"): PICTURE_LABEL,
     ("role", "machine"): "a program",
     ("role", "notice"): "a notice",
     ("role", "record"): "a record",
