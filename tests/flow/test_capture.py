@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from perdure.archive import archive
 from perdure.errors import NotFound, UsageError
 from perdure.types import Filters, Origin
 
@@ -366,3 +367,15 @@ def test_two_writers_of_one_session_lose_nothing(opened):
     runs = homes[0].runs.conversation("s")
     said = [turn.text() for view in runs for turn in homes[0].runs.transcript(view.run_id).parsed.turns]
     assert said == [f"message {n}" for n in range(10)]
+
+
+def test_turns_of_many_small_runs_do_not_pile_up_in_memory(home, message, monkeypatch):
+    """What stays is bounded by number as by size: the objects of a small run are larger than its bytes."""
+    monkeypatch.setattr(archive, "_CACHED_TURN_BYTES", 10_000)
+    for n in range(12):
+        home.capture(message("user", f"small {n}", n), runtime="messages", session=f"s{n}")
+    home.upkeep.catch_up()
+    entries = home.archive.ledger.list_changes(0)
+    assert [len(home.archive.read_turns(entry)[1].turns) for entry in entries] == [1] * 12
+    assert 1 < len(home.archive._turns) <= 5
+    assert home.archive._n_cached_bytes == sum(max(run.n_bytes, 2_000) for run, _ in home.archive._turns.values())

@@ -36,6 +36,7 @@ from perdure.types import Line, Origin, ParsedLines, Run, Source
 FORMAT = 1
 _CACHED_MANIFESTS = 8
 _CACHED_TURN_BYTES = 4_000_000  # of runs, whose turns stay in memory: the index and the memories read them in turn
+_MIN_CACHED_BYTES = 2_000  # that a run counts for: the objects of a small one are larger than its bytes
 _FILL_RUNS = 5000  # rows in one transaction when the ledger is rebuilt
 _PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
 
@@ -90,6 +91,7 @@ class Archive:
         ] = {}
         self._tool_injections: dict[str, injections.ToolInjections] = {}  # by user
         self._turns: dict[tuple[str, int | None], tuple[Run, ParsedLines]] = {}  # by run id and change, oldest first
+        self._n_cached_bytes = 0  # of these runs
         self._check_format(writable=writable)
         self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
         if self.ledger.is_new:
@@ -446,8 +448,10 @@ class Archive:
         if key not in self._turns:
             run, lines = self.read_checked_lines(entry)
             self._turns[key] = run, remove_injected(self._parse(run, lines), partial(self.read_injected_blocks, run))
-            while len(self._turns) > 1 and sum(run.n_bytes for run, _ in self._turns.values()) > _CACHED_TURN_BYTES:
-                del self._turns[next(iter(self._turns))]
+            self._n_cached_bytes += _count_cached_bytes(run)
+            while len(self._turns) > 1 and self._n_cached_bytes > _CACHED_TURN_BYTES:
+                oldest_run, _ = self._turns.pop(next(iter(self._turns)))
+                self._n_cached_bytes -= _count_cached_bytes(oldest_run)
         return self._turns[key]
 
     def _find_moved_entry(self, entry: LedgerEntry) -> LedgerEntry:
@@ -767,3 +771,7 @@ def _read_valid_runs(root: Path, user: str, damaged: list[str]) -> Iterator[tupl
             damaged.append(str(path))
         else:
             yield from pairs
+
+
+def _count_cached_bytes(run: Run) -> int:
+    return max(run.n_bytes, _MIN_CACHED_BYTES)
