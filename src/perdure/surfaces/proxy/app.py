@@ -78,6 +78,11 @@ class ProxyApp:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._capture_thread.shutdown(wait=True)
 
+    async def close_connections(self) -> None:
+        """Close the connections to upstreams, in the loop that opened them."""
+        if self._pool is not None:
+            await self._pool.aclose()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":

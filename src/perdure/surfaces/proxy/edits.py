@@ -90,7 +90,7 @@ class RequestEditor:
             return EditedRequest(raw, "side call" if sender.is_side_call else "old", conversation, sender)
         folder = senders.find_folder(conversation)
         try:
-            session, stored = self._find_session(conversation, sender)
+            session, stored = self._find_session(conversation, sender, is_count=is_count)
             blocks = {key: item.block for key, item in stored.items()}
             outcome, newest = "old", conversation.people[-1]
             if self._has_hooks(sender.client) or senders.has_own_block(conversation):
@@ -112,7 +112,9 @@ class RequestEditor:
             self.note_failure(sender.client, error)
             return EditedRequest(raw, "failed", conversation, sender, sender.session, folder)
 
-    def _find_session(self, conversation: Conversation, sender: Sender) -> tuple[str, dict[str, StoredBlock]]:
+    def _find_session(
+        self, conversation: Conversation, sender: Sender, *, is_count: bool
+    ) -> tuple[str, dict[str, StoredBlock]]:
         """Return (the session, key -> what each message got in it).
 
         A client that names no session goes on with the one of its newest old message. A first message begins a new
@@ -122,7 +124,7 @@ class RequestEditor:
         stored = self._store.read_blocks(keys, sender.session)
         session = sender.session
         if not session:
-            old_keys = keys[:-1] if conversation.is_fresh else keys
+            old_keys = keys[:-1] if conversation.is_fresh and not is_count else keys
             session = next((stored[key].session for key in reversed(old_keys) if key in stored), "")
             newest = stored.get(keys[-1])
             if not session and newest and (keys[-1], newest.session) in self._unanswered:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -120,7 +121,7 @@ class ProxyServer:
             home, self._editor, self._store, allowed,
             secret=secret, limit_ms=config.proxy.limit_ms, can_capture=config.proxy.capture,
         )  # fmt: skip
-        self._server = uvicorn.Server(self._build_config())
+        self._server = _UvicornServer(self._build_config(), self.app)
         self._thread = threading.Thread(target=self._run, name="perdure-proxy", daemon=True)
         self._failure: BaseException | None = None
         self._ended = threading.Event()
@@ -188,3 +189,15 @@ class ProxyServer:
             self._thread.join(timeout=_MAX_SHUTDOWN_S + 5)
         self.app.close()
         self._store.close()
+
+
+class _UvicornServer(uvicorn.Server):
+    """The server of uvicorn; at its end the connections to upstreams are closed, too."""
+
+    def __init__(self, config: uvicorn.Config, app: ProxyApp) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._app.close_connections()
