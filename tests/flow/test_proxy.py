@@ -142,8 +142,9 @@ def test_headers_and_query_pass_and_the_key_stays_nowhere(proxy, home) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [("GET", "/v1/models", b""), ("POST", "/v1/embeddings", b'{"input":"x"}'), ("DELETE", "/v1/files/f%2F1?a=b%20c", b""),
-     ("POST", "/v1/messages/batches", ONE), ("POST", "/v1/responses/compact", b'{"input":"x"}')],
+    [("GET", "/v1/models", b""), ("POST", "/v1/embeddings", b'{"input":"x"}'),
+     ("DELETE", "/v1/files/f%2F1?a=b%20c", b""), ("POST", "/v1/messages/batches", ONE),
+     ("POST", "/v1/responses/compact", b'{"input":"x"}')],
 )  # fmt: skip
 def test_everything_else_passes(method, path, body, proxy, home) -> None:
     with Upstream() as upstream, ScriptedResident(home, BLOCK) as resident:

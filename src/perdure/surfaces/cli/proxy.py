@@ -13,7 +13,7 @@ import click
 from perdure.config import find_home_path
 from perdure.config import load as load_config
 from perdure.errors import UsageError
-from perdure.service import lock
+from perdure.service import health, lock
 from perdure.service.server import HomeServer
 from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.proxy.listener import ProxyListener, read_base_url
@@ -50,6 +50,7 @@ def proxy_command(shell: Shell, show: bool, listen: str) -> None:
 
 def _serve_beside(shell: Shell, home: Path, listen: str) -> None:
     """Serve the proxy alone: a resident home runs, and answers it."""
+    health.raise_file_limit()
     stop_event = threading.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: stop_event.set())

@@ -56,6 +56,8 @@ class HttpConnection(H11Protocol):
     """A connection on which headers must come in time, and the client must read in time."""
 
     max_header_s = 30.0  # longest time for the headers of a request
+    max_connections = MAX_CONNECTIONS
+    max_idle_per_address = MAX_IDLE_PER_ADDRESS
     last_data_s = 0.0  # time of the last data, by the clock of the loop
     _header_timer: asyncio.TimerHandle | None = None
 
@@ -112,9 +114,9 @@ class HttpConnection(H11Protocol):
         ]
         oldest_first = sorted(idle_connections, key=lambda connection: connection.last_data_s)
         same_address = [connection for connection in oldest_first if connection.host == self.host]
-        if len(same_address) >= MAX_IDLE_PER_ADDRESS:
+        if len(same_address) >= self.max_idle_per_address:
             same_address[0].close_now()
-        elif len(self.connections) > MAX_CONNECTIONS:
+        elif len(self.connections) > self.max_connections:
             (oldest_first or [self])[0].close_now()
 
     @property

@@ -6,6 +6,7 @@ answer that broke off is what came of it. Bytes without an answer in them give n
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -56,8 +57,6 @@ def _decode(raw: bytes, encoding: str) -> bytes:
 
 
 def _decode_zstd(raw: bytes) -> bytes:
-    import sys
-
     if sys.version_info >= (3, 14):
         from compression.zstd import ZstdDecompressor, ZstdError
     else:

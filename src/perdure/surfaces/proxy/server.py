@@ -80,6 +80,13 @@ def _write_file(home: Path, fields: dict[str, Any]) -> None:
     (home / _FILE).chmod(0o600)
 
 
+class ProxyConnection(HttpConnection):
+    """A connection of a client of this machine, which may open very many at once."""
+
+    max_connections = 4096
+    max_idle_per_address = 2048
+
+
 class HookFinder:
     """Says which clients of this machine have hooks of ours, by their settings."""
 
@@ -121,7 +128,7 @@ class ProxyServer:
             home, self._editor, self._store, allowed,
             secret=secret, limit_ms=config.proxy.limit_ms, can_capture=config.proxy.capture,
         )  # fmt: skip
-        self._server = _UvicornServer(self._build_config(), self.app)
+        self._server = _ProxyLoop(self._build_config(), self.app)
         self._thread = threading.Thread(target=self._run, name="perdure-proxy", daemon=True)
         self._failure: BaseException | None = None
         self._ended = threading.Event()
@@ -135,7 +142,7 @@ class ProxyServer:
             self.app,
             host=self._address.host,
             port=self._address.port,
-            http=HttpConnection,
+            http=ProxyConnection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -191,7 +198,7 @@ class ProxyServer:
         self._store.close()
 
 
-class _UvicornServer(uvicorn.Server):
+class _ProxyLoop(uvicorn.Server):
     """The server of uvicorn; at its end the connections to upstreams are closed, too."""
 
     def __init__(self, config: uvicorn.Config, app: ProxyApp) -> None:

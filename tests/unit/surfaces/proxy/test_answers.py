@@ -37,9 +37,10 @@ def test_events_and_the_whole_say_the_same(api: str) -> None:
 
 
 def test_thoughts_and_signatures_are_put_together() -> None:
+    empty = {"type": "thinking", "thinking": "", "signature": ""}
     steps = [
         {"type": "message_start", "message": {"role": "assistant", "model": "m", "content": []}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+        {"type": "content_block_start", "index": 0, "content_block": empty},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "so"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "abc"}},
         {"type": "content_block_start", "index": 1, "content_block": {"type": "redacted_thinking", "data": "zz"}},

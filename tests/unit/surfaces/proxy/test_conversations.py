@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from perdure.surfaces.proxy import json_spans
 from perdure.surfaces.proxy.conversations import add_blocks, read_conversation
 
-ODD = '{ "z":1e400,\t"model":"m\\u00e9", "messages" : [ {"x":[{}],"role":"user", "content":"a \\"b\\" \\ud83d"} ],"a":[1 ,2]}'
+ODD = (
+    '{ "z":1e400,\t"model":"m\\u00e9", '
+    '"messages" : [ {"x":[{}],"role":"user", "content":"a \\"b\\" \\ud83d"} ],"a":[1 ,2]}'
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -72,9 +75,11 @@ def test_a_block_stands_after_the_parts_of_a_message() -> None:
 @pytest.mark.parametrize(
     ("api", "body", "added"),
     [
-        ("chat", '{"messages":[{"role":"user","content":"hi"}]}', '{"messages":[{"role":"user","content":"hi\\n\\nBLOCK"}]}'),
+        ("chat", '{"messages":[{"role":"user","content":"hi"}]}',
+         '{"messages":[{"role":"user","content":"hi\\n\\nBLOCK"}]}'),
         ("responses", '{"input":"hi"}', '{"input":"hi\\n\\nBLOCK"}'),
-        ("responses", '{"input":[{"role":"user","content":"hi"}]}', '{"input":[{"role":"user","content":"hi\\n\\nBLOCK"}]}'),
+        ("responses", '{"input":[{"role":"user","content":"hi"}]}',
+         '{"input":[{"role":"user","content":"hi\\n\\nBLOCK"}]}'),
         (
             "responses",
             '{"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}]}',

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -195,7 +194,7 @@ def test_a_deleted_store_is_noticed(editor, home) -> None:
     block_cache.delete(home)
     edited = the_editor.edit("messages", body("One", "First", "Two"), {})
     assert blocks_of(edited.raw) == ["", "BLOCK 2"]
-    assert os.stat(home / "cache" / "proxy.db").st_mode & 0o777 == 0o600
+    assert (home / "cache" / "proxy.db").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_client_with_hooks_gets_nothing_twice(editor, resident) -> None:
