@@ -25,6 +25,7 @@ from perdure.surfaces.proxy.store import BlockStore, StoredBlock
 
 RUNTIME = "messages"  # of the sessions that come through the proxy: their lines are messages of the APIs
 FAILURE_STAGE = "proxy"  # in the list of failures that `perdure doctor` shows
+MARGIN_MS = 20  # of a request's time that the resident home keeps to record a block: there is no process to end
 _SESSION_BYTES = 10
 
 AskResident = Callable[..., dict[str, Any]]
@@ -181,12 +182,14 @@ class RequestEditor:
         }
         asked_s = time.monotonic()
         answer = self._ask_resident(
-            self._home, {"op": "event", "event": event, "limit_ms": int(left_ms)}, timeout_s=left_ms / 1000
+            self._home,
+            {"op": "event", "event": event, "limit_ms": int(left_ms), "margin_ms": MARGIN_MS},
+            timeout_s=left_ms / 1000,
         )
         if "error" in answer:
             raise ValueError(str(answer["error"].get("code")))
         text = str(answer.get("text") or "")
-        if not text and (time.monotonic() - asked_s) * 1000 > left_ms - turn.MARGIN_MS:
+        if not text and (time.monotonic() - asked_s) * 1000 > left_ms - MARGIN_MS:
             raise TimeoutError("the resident home was late")  # it gives no text then, and no error either
         return text
 
