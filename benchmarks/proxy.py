@@ -236,6 +236,7 @@ def main() -> None:
             common.table(f"milliseconds to the first byte, {options.rounds} rounds", latency)
             print(f"outcomes of recall: { {o: sum(r['outcome'] == o for r in answered) for o in sorted(outcomes)} }")
             streams = measure_streams(base, running.pid, options.streams)
+            streams["s direct"] = measure_streams(url, running.pid, options.streams)["s"]
             common.table("many streams at once", [streams])
         finally:
             running.terminate()

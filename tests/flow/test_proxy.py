@@ -8,6 +8,8 @@ import json
 import re
 import socket
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -280,6 +282,21 @@ def test_nothing_is_captured_while_paused(proxy, home) -> None:
     assert not list((home / "outbox").glob("*.delta")) and not running.counts.get("captured")
 
 
+def test_forgetting_deletes_the_blocks(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        call(running.base)
+        wait_for(lambda: running.counts.get("captured"))
+        assert b"MARK-1" in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+        with perdure.open(home, user="tester") as opened:
+            opened.captures.drain()
+            (hit,) = opened.search("which port").hits
+            opened.forgetting.apply(opened.forgetting.plan([hit.turn_id]))
+        assert not list((home / "cache").glob("proxy.db*"))
+        call(running.base, body=ONE.replace(b"Which", b"What"))  # the running proxy begins a new file
+    assert b"MARK-1" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+
+
 # what goes wrong ----------------------------------------------------------------------------------------------
 
 
@@ -415,3 +432,59 @@ def test_a_client_with_hooks_is_found_by_its_settings(home, no_hooks, tmp_path) 
     path = setup.find_client_settings("claude-code", tmp_path, lambda _: None)
     setup.apply_change(setup.plan_install("claude-code", path, setup.make_program(home)), keep_copy=False)
     assert server.HookFinder().has_hooks("claude-code") and not finder.has_hooks("claude-code")
+
+
+# the command --------------------------------------------------------------------------------------------------
+
+
+def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "perdure.surfaces.cli", *words, "--home", str(home)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_show_prints_what_a_client_needs(home) -> None:
+    done = run(home, "proxy", "--show")
+    base = read_proxy_address(home, "").base_url
+    assert done.stdout.splitlines() == [f"ANTHROPIC_BASE_URL={base}", f"OPENAI_BASE_URL={base}/v1"]
+    result = json.loads(run(home, "proxy", "--show", "--json").stdout)["result"]
+    assert result == {"anthropic": base, "openai": f"{base}/v1"}
+
+
+def test_a_thin_machine_has_no_proxy(home) -> None:
+    (home / "config.toml").write_text('[remote]\nurl = "https://home.example:8443"\n')
+    done = run(home, "proxy", "--show")
+    assert done.returncode == 2 and "no home of its own" in done.stderr
+
+
+def test_a_wrong_setting_is_named(home) -> None:
+    (home / "config.toml").write_text('[proxy]\nlisten = "127.0.0.1:0"\n[proxy.upstreams]\nmine = "no address"\n')
+    done = run(home, "serve")
+    assert done.returncode == 3 and "proxy.upstreams.mine" in done.stderr
+
+
+def test_a_served_home_listens_where_the_setting_says_and_a_second_proxy_beside_it(home, no_hooks) -> None:
+    """Both ask the same resident home, which recalls what was said through either."""
+    with Upstream(reply_like_a_model) as upstream:
+        table = f'anthropic = "{upstream.url}"'
+        settings = f'user = "tester"\n[proxy]\nlisten = "127.0.0.1:0"\nlimit_ms = 5000\n[proxy.upstreams]\n{table}\n'
+        (home / "config.toml").write_text(settings)
+        assert run(home, "serve", "--detach").returncode == 0
+        beside = None
+        try:
+            base = read_proxy_address(home, "").base_url
+            told = {"role": "user", "content": "From now on the staging server of tidepool listens on port 9417."}
+            assert call(base, body=json.dumps({"messages": [told]}).encode())[0] == 200
+            line = [sys.executable, "-m", "perdure.surfaces.cli", "proxy", "--home", str(home)]
+            beside = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+            second = beside.stdout.readline().strip().partition("=")[2]
+            assert second != base
+            wait_for(lambda: list((home / "outbox").glob("*.delta")) or (home / "archive/runs").is_dir())
+            asked = {"role": "user", "content": "Which port does the staging server of tidepool listen on?"}
+            assert call(second, body=json.dumps({"messages": [asked]}).encode())[0] == 200
+        finally:
+            if beside is not None:
+                beside.terminate()
+                beside.wait(20)
+                beside.stdout.close()
+            run(home, "serve", "--stop")
+    assert b"9417" in upstream.sent[-1].body and b"[perdure-recall " in upstream.sent[-1].body
