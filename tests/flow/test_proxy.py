@@ -331,6 +331,21 @@ def test_a_slow_resident_home_is_not_waited_for(proxy, home) -> None:
     assert failures.read_failures(home)[-1]["stage"] == "proxy"
 
 
+def test_a_late_recall_leaves_the_old_blocks(proxy, home) -> None:
+    said = [
+        {"role": "user", "content": "One"},
+        {"role": "assistant", "content": "A"},
+        {"role": "user", "content": "Two"},
+    ]
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        running = proxy(upstream.url, limit_ms=1000)
+        call(running.base, body=json.dumps({"messages": said[:1]}).encode())
+        resident.delay_s = 3
+        call(running.base, body=json.dumps({"messages": said}).encode())
+    first, second = (json.loads(sent.body)["messages"] for sent in upstream.sent)
+    assert second[0] == first[0] and second[1:] == said[1:] and running.counts["failed: late"] == 1
+
+
 def test_an_upstream_that_hangs_is_closed_with_its_client(proxy, home) -> None:
     first = b'data: {"type":"ping"}\n\n'
     with Upstream(lambda _: Reply([first], headers=SSE, hangs=True)) as upstream, ScriptedResident(home, BLOCK):

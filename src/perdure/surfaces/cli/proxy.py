@@ -18,6 +18,8 @@ from perdure.service.server import HomeServer
 from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.proxy.listener import ProxyListener, read_base_url
 
+_SIGNAL_CHECK_S = 0.5
+
 
 @command(
     "proxy",
@@ -56,7 +58,8 @@ def _serve_beside(shell: Shell, home: Path, listen: str) -> None:
         signal.signal(signal_number, lambda *_: stop_event.set())
     with contextlib.closing(ProxyListener(home, load_config(home))) as listener:
         _print_addresses(shell, listener.start(listen=listen, is_wanted=True))
-        stop_event.wait()
+        while not stop_event.wait(_SIGNAL_CHECK_S):  # a signal that another thread got interrupts no endless wait
+            pass
 
 
 def _serve_home(shell: Shell, listen: str) -> None:

@@ -30,6 +30,7 @@ from perdure.surfaces.proxy.upstreams import Upstream
 
 ALIVE_PATH = "/healthz"
 _CONNECT_S = 10.0
+_RETURN_MS = 15  # after a recall that was late, so that the old blocks still stand where they stood
 _MAX_EDITED_BYTES = 64_000_000  # a longer request goes on as it is
 _MAX_ANSWER_BYTES = 16_000_000  # of a longer answer nothing is captured
 _N_THREADS = 16  # that edit requests; each waits for the resident home at most as long as a request may
@@ -68,7 +69,7 @@ class ProxyApp:
     ) -> None:
         """allowed: the upstreams by name. limit_ms: longest time for the edit of a request."""
         self._home, self._editor, self._store, self._allowed = home, editor, store, allowed
-        self._secret, self._limit_s, self._can_capture = secret, limit_ms / 1000, can_capture
+        self._secret, self._limit_s, self._can_capture = secret, (limit_ms + _RETURN_MS) / 1000, can_capture
         self._threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix="perdure-proxy")
         self._capture_thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-proxy-capture")
         self._pool: httpcore2.AsyncConnectionPool | None = None  # made in the loop that uses it
