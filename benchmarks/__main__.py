@@ -41,6 +41,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["resident", *(["--captures", "200", "--seconds", "9"] if few else [])],
         ["recall", "--quick"],
         ["tokens"],
+        ["proxy", *(["--rounds", "20", "--streams", "20", "--messages", "200"] if few else [])],
         ["floor", "--keep", str(keep), "--chunks", chunks[0], "--memories", "2000" if few else "20000"],
         ["page", "--keep", str(keep), "--chunks", chunks[0], *(["--memories", "2000", "--rounds", "5"] if few else [])],
         ["visible", *(["--chunks", chunks[-1]])],

@@ -34,6 +34,7 @@ __all__ = [
     "ModelsConfig",
     "PicturesConfig",
     "PriceConfig",
+    "ProxyConfig",
     "RemoteConfig",
     "RoleConfig",
     "RolesConfig",
@@ -278,6 +279,16 @@ class ServerConfig:
 
 
 @dataclass(frozen=True)
+class ProxyConfig:
+    """The proxy, which gives memory to clients that take a base URL."""
+
+    listen: str = ""  # where `perdure serve` also answers as a proxy, e.g. "127.0.0.1:8788"; default: nowhere
+    limit_ms: int = 100  # a request that waited so long for recall goes on without it
+    capture: bool = True  # capture both sides of what goes through; never of a client that has hooks
+    upstreams: Mapping[str, Any] = field(default_factory=dict, metadata={"free": True})  # name -> address
+
+
+@dataclass(frozen=True)
 class FloorConfig:
     """The maximum number of tokens of each layer of the floor, and the location of this machine."""
 
@@ -318,6 +329,7 @@ class Config:
     mcp: McpConfig = field(default_factory=McpConfig)
     remote: RemoteConfig = field(default_factory=RemoteConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    proxy: ProxyConfig = field(default_factory=ProxyConfig)
 
     @property
     def admins(self) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from perdure import config as settings
 from perdure import disk
-from perdure.access import shown_alerts
+from perdure.access import block_cache, shown_alerts
 from perdure.archive import forget, stage
 from perdure.archive.forget import ForgetTarget
 from perdure.capture import credential, policy, transcripts
@@ -328,6 +328,7 @@ class Forgetting:
         if applied:
             transcripts.delete_pending_texts(self._path)
             stage.drop_staged_runs(self._path)
+            block_cache.delete(self._path)
         if (applied or is_merge) and self._upkeep.clean_index():
             self._archive.ledger.set_applied(applied)
         if stated_in:
@@ -515,6 +516,7 @@ def delete_user_files(home: Path, user: str) -> None:
     grants.delete_grants_to(home, user)
     grants.delete_cache(home)
     transcripts.delete_pending_texts(home)
+    block_cache.delete(home)
     for name in _PERSONAL_FILES:
         (home / "run" / name).unlink(missing_ok=True)
     policy.delete_incognito_lines(home, user)

@@ -59,8 +59,9 @@ EMPTY_REPLY = HookReply()
 class ReplyDeadline:
     """The time that one reply has. It is either given or given up, never both."""
 
-    def __init__(self, limit_ms: int) -> None:
-        """Start the time now."""
+    def __init__(self, limit_ms: int, *, margin_ms: int = MARGIN_MS) -> None:
+        """Start the time now. margin_ms: reserved at its end for recording and delivery."""
+        self._margin_s = margin_ms / 1000
         self._ends_s = time.monotonic() + limit_ms / 1000
         self._lock = threading.Lock()
         self._is_settled = False
@@ -72,7 +73,7 @@ class ReplyDeadline:
 
     def claim(self) -> bool:
         """Return True if the reply can still be given; then it counts as given."""
-        return self.left_s > MARGIN_MS / 1000 and self._settle()
+        return self.left_s > self._margin_s and self._settle()
 
     def give_up(self) -> bool:
         """Return True if the reply was not given; then it never will be."""

@@ -28,7 +28,8 @@ SKILL = "plugins/perdure/skills/perdure/SKILL.md"
 SAMPLES = ROOT / "src/perdure/samples"
 PAGES = (
     "docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "docs/mcp.md", "docs/server.md",
-    "docs/page.md", "docs/pictures.md", "docs/sharing.md", "docs/sync.md", "docs/import.md", "README.md", SKILL,
+    "docs/page.md", "docs/pictures.md", "docs/proxy.md", "docs/sharing.md", "docs/sync.md", "docs/import.md",
+    "README.md", SKILL,
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ NOT_WALKED = {
     "serve",
     "page",
     "mcp",
+    "proxy",
     "service",
     "join",
     "sync",

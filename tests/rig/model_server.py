@@ -118,7 +118,8 @@ def _chat_turns(body: Json) -> Iterator[tuple[str, str]]:
 
 
 def _responses_turns(body: Json) -> Iterator[tuple[str, str]]:
-    for item in body.get("input", []):
+    items = body.get("input", [])
+    for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") in ("user", "assistant"):
             yield item["role"], _flat(item.get("content"))

@@ -23,6 +23,9 @@ class _Door(socketserver.StreamRequestHandler):
         if request["op"] == "hook":
             self._serve_hook(request)
             return
+        if "event" not in request:
+            self.wfile.write(b'{"ok": true}\n')
+            return
         try:
             self.wfile.write(self._answer_event(request))
         except BrokenPipeError:

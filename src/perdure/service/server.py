@@ -192,7 +192,9 @@ class HomeServer:
 
     def _ask_worker(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of a query worker within the limit; after that an empty answer."""
-        query_request = QueryRequest(request, turn.ReplyDeadline(_read_limit_ms(request)))
+        margin_ms = request.get("margin_ms")
+        margin_ms = margin_ms if isinstance(margin_ms, int) and 0 <= margin_ms < turn.MARGIN_MS else turn.MARGIN_MS
+        query_request = QueryRequest(request, turn.ReplyDeadline(_read_limit_ms(request), margin_ms=margin_ms))
         if _is_tool_event(request):
             self.tool_worker.submit(query_request)
         else:

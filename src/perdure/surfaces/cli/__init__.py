@@ -37,6 +37,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "machine": ("machine", "Register, list and revoke machines and users; each machine has a secret."),
     "share": ("share", "Let another user read a run, a tag, a project or an agent's runs, until you revoke it."),
     "serve": ("serve", "Run the resident home: it answers hooks, archives, indexes and runs the jobs."),
+    "proxy": ("proxy", "Give memory to any client that takes a base URL of a provider's API."),
     "page": ("web", "Open this home in a browser: search, sessions, memories, recall, health."),
     "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
     "service": ("serve", "Start `perdure serve` automatically after login."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -170,6 +171,7 @@ def run_scene(scene: Scene, folder: Path, *, is_colored: bool = False) -> Iterat
         target.write_text(_fill_in(text, folder), encoding="utf-8")
     env = {name: value for name in _KEPT_VARIABLES if (value := environ.read_variable(name))}
     env |= {"HOME": str(folder), "PERDURE_HOME": str(home), **({"FORCE_COLOR": "1"} if is_colored else {})}
+    env["PATH"] = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), env.get("PATH", ""))))
     try:
         for step in scene.steps:
             result = _run_step(step, folder, env)

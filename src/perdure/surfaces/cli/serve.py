@@ -32,6 +32,7 @@ from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, lock, server, unit
 from perdure.service.outbox_sender import OutboxSender
 from perdure.surfaces.cli.common import Shell, command, format_age
+from perdure.surfaces.proxy.listener import ProxyListener
 from perdure.surfaces.web.listener import Listener
 
 MAX_LOG_BYTES = 1_000_000
@@ -110,16 +111,18 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
             serving = server.HomeServer(home)
             for signal_number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(signal_number, lambda *_: serving.stop_event.set())
-            listener = Listener(serving)
+            listener, proxy_listener = Listener(serving), ProxyListener(home.path, home.config)
             serving.page_link = listener.make_page_link
-            with contextlib.closing(listener):
-                serving.run(on_ready=lambda: _print_address(shell, home.path, listener))
+            with contextlib.closing(listener), contextlib.closing(proxy_listener):
+                serving.run(on_ready=lambda: _print_address(shell, home.path, listener, proxy_listener))
 
 
-def _print_address(shell: Shell, home: Path, listener: Listener) -> None:
+def _print_address(shell: Shell, home: Path, listener: Listener, proxy_listener: ProxyListener) -> None:
     """Print what is served and, on a terminal, where its page is or how to get one."""
     address = listener.start()
     shell.err.print(f"serving {home}" + (f" at {address}" if address else ""), markup=False)
+    if base_url := proxy_listener.start():
+        shell.err.print(f"its proxy: {base_url}", markup=False, soft_wrap=True)
     if shell.err.is_terminal:
         shell.err.print(
             f"its page: {listener.make_page_link() if address else '`perdure page`'}", markup=False, soft_wrap=True

@@ -56,6 +56,8 @@ class HttpConnection(H11Protocol):
     """A connection on which headers must come in time, and the client must read in time."""
 
     max_header_s = 30.0  # longest time for the headers of a request
+    max_connections = MAX_CONNECTIONS
+    max_idle_per_address = MAX_IDLE_PER_ADDRESS
     last_data_s = 0.0  # time of the last data, by the clock of the loop
     _header_timer: asyncio.TimerHandle | None = None
 
@@ -112,9 +114,9 @@ class HttpConnection(H11Protocol):
         ]
         oldest_first = sorted(idle_connections, key=lambda connection: connection.last_data_s)
         same_address = [connection for connection in oldest_first if connection.host == self.host]
-        if len(same_address) >= MAX_IDLE_PER_ADDRESS:
+        if len(same_address) >= self.max_idle_per_address:
             same_address[0].close_now()
-        elif len(self.connections) > MAX_CONNECTIONS:
+        elif len(self.connections) > self.max_connections:
             (oldest_first or [self])[0].close_now()
 
     @property
@@ -170,12 +172,15 @@ class ListenAddress:
             return False
 
 
-def read_address(settings: ServerConfig) -> ListenAddress:
-    """Read the listen address from the settings. Raises ConfigFault for settings that are not valid or not safe."""
+def read_address(settings: ServerConfig, *, setting: str = "server.http") -> ListenAddress:
+    """Read the listen address from the settings. Raises ConfigFault for settings that are not valid or not safe.
+
+    setting: the name of the setting that holds the address, for its error.
+    """
     host, colon, port = settings.http.rpartition(":")
     result = ListenAddress(host.strip("[]"), int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1)
     if not colon or not result.host or not 0 <= result.port < 65_536:
-        raise ConfigFault(f"server.http = {settings.http!r} (expected something like '127.0.0.1:8787')")
+        raise ConfigFault(f"{setting} = {settings.http!r} (expected something like '127.0.0.1:8787')")
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise ConfigFault("server.tls_certificate and server.tls_key must be set together: set both or none")
     for name in ("tls_certificate", "tls_key"):
@@ -184,7 +189,7 @@ def read_address(settings: ServerConfig) -> ListenAddress:
             raise ConfigFault(f"server.{name} = {path!r}: there is no such file")
     if not (result.is_loopback or settings.tls_certificate or settings.plain):
         raise ConfigFault(
-            f"server.http = {settings.http!r}: other machines can reach that address. Set server.tls_certificate and "
+            f"{setting} = {settings.http!r}: other machines can reach that address. Set server.tls_certificate and "
             "server.tls_key; or server.plain = true if the network is private (for example a VPN)"
         )
     return result
@@ -328,7 +333,7 @@ class HttpServer:
                 break
         if not self._server.started:
             location = f"{self._address.host}:{self._address.port}"
-            raise ConfigFault(f"server.http: nothing can listen at {location} ({_explain_failure(self._failure)})")
+            raise ConfigFault(f"server.http: nothing can listen at {location} ({explain_failure(self._failure)})")
         host, port = self._read_socket_address()
         self._address = ListenAddress(self._address.host, port)
         self._has_begun = True
@@ -419,7 +424,7 @@ def check_certificate(settings: ServerConfig) -> None:
         raise ConfigFault(f"{setting}: the file cannot be used ({str(reason).lower().replace('_', ' ')})") from error
 
 
-def _explain_failure(error: BaseException | None) -> str:
+def explain_failure(error: BaseException | None) -> str:
     """Return in words why the server cannot listen."""
     number = getattr(error, "errno", None)
     if number == errno.EADDRINUSE:

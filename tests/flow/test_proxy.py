@@ -1,0 +1,505 @@
+"""The proxy over real sockets: bytes that pass, bytes that are added, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import re
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("httpcore2")
+
+import perdure
+from perdure.capture import failures, policy
+from perdure.config import Config, ProxyConfig, ServerConfig
+from perdure.errors import ConfigFault
+from perdure.surfaces.proxy import server
+from perdure.surfaces.proxy.server import ProxyServer, read_proxy_address
+from perdure.types import Filters
+from rig import model_server
+from rig.clients import kept_prefix
+from rig.resident import ScriptedResident
+from rig.upstream import Reply, Sent, Upstream
+
+DATA = Path(__file__).parents[1] / "data" / "proxy"
+PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
+SSE = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "anthropic-ratelimit-requests-remaining": "9",
+    "Request-Id": "r1",
+}
+BLOCK = "[perdure-recall 0000000000000000 begins]\nMARK-{n}\n[perdure-recall 0000000000000000 ends]"
+ONE = b'{"model":"m","messages":[{"role":"user","content":"Which port?"}]}'
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home/config.toml").write_text('user = "tester"\n')
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def no_hooks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No client of the person who runs the tests counts."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def proxy(home: Path, no_hooks: None) -> Iterator[Callable[..., ProxyServer]]:
+    """Start a proxy before this upstream; `base` is where clients reach it."""
+    started: list[ProxyServer] = []
+
+    def start(upstream: str, **settings: object) -> ProxyServer:
+        table = {"anthropic": upstream, "openai": upstream}
+        config = Config(user="tester", proxy=ProxyConfig(**{"limit_ms": 5000, "upstreams": table, **settings}))
+        started.append(ProxyServer(home, config, listen="127.0.0.1:0"))
+        started[-1].base = started[-1].start().base_url
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+def call(base: str, path: str = "/v1/messages", body: bytes = ONE, *, method: str = "POST", **headers: str):
+    """(status, headers, body) of one request, as it came."""
+    parts = urlsplit(base)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+    try:
+        connection.request(method, parts.path + path, body, {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.getheaders(), answer.read()
+    finally:
+        connection.close()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    ends_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
+
+
+def reply_like_a_model(sent: Sent) -> Reply:
+    body = json.loads(sent.body)
+    make = {"/v1/messages": model_server.messages, "/v1/responses": model_server.responses}.get(
+        sent.path.partition("?")[0], model_server.chat
+    )
+    whole, events = make(body, model_server.Answer("It is 9090."))
+    return Reply(events, headers=SSE) if body.get("stream") else Reply([json.dumps(whole).encode()])
+
+
+# what passes --------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_passes_byte_for_byte(proxy, home) -> None:
+    odd = b'event: x\r\ndata: {"type":"thinking","signature":"\xc3\xa9\\u00e9"}\n\n: a comment\n\ndata: [DONE]\n\n'
+    chunks = [odd[:n] for n in (7, 30)] + [odd, b"\x00\xff not utf-8", odd * 100]
+    with Upstream(lambda _: Reply(chunks, headers=SSE)) as upstream, ScriptedResident(home, BLOCK):
+        status, headers, body = call(proxy(upstream.url).base)
+    assert (status, body) == (200, b"".join(chunks))
+    assert {name.lower(): value for name, value in headers if name.lower() != "transfer-encoding"} == {
+        name.lower(): value for name, value in SSE.items()
+    }
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
+def test_errors_and_rate_limits_pass(status, proxy, home) -> None:
+    reply = Reply(
+        [b'{"type":"error"}'], status, {"Retry-After": "7", "Content-Type": "application/json"}, has_length=True
+    )
+    with Upstream(lambda _: reply) as upstream, ScriptedResident(home, BLOCK):
+        found = call(proxy(upstream.url).base)
+    assert found[0] == status and found[2] == b'{"type":"error"}' and ("retry-after", "7") in found[1]
+
+
+def test_headers_and_query_pass_and_the_key_stays_nowhere(proxy, home) -> None:
+    key = "sk-ant-a-secret-key"
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        more = {"X-Api-Key": key, "anthropic-beta": "a,b", "anthropic-version": "2023-06-01", "Accept-Encoding": "br"}
+        call(running.base, "/v1/messages?beta=true", Authorization=f"Bearer {key}", **more)
+        wait_for(lambda: running.counts.get("captured"))
+    (sent,) = upstream.sent
+    assert sent.path == "/v1/messages?beta=true" and sent.header("host") == upstream.url.removeprefix("http://")
+    assert all(sent.header(name) == value for name, value in more.items())
+    assert int(sent.header("content-length") or 0) == len(sent.body) and not sent.header("connection")
+    running.stop()
+    for path in home.rglob("*"):
+        assert not path.is_file() or key.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("GET", "/v1/models", b""), ("POST", "/v1/embeddings", b'{"input":"x"}'),
+     ("DELETE", "/v1/files/f%2F1?a=b%20c", b""), ("POST", "/v1/messages/batches", ONE),
+     ("POST", "/v1/responses/compact", b'{"input":"x"}')],
+)  # fmt: skip
+def test_everything_else_passes(method, path, body, proxy, home) -> None:
+    with Upstream() as upstream, ScriptedResident(home, BLOCK) as resident:
+        assert call(proxy(upstream.url).base, path, body, method=method)[::2] == (200, b"{}")
+    (sent,) = upstream.sent
+    assert (sent.method, sent.path, sent.body) == (method, path, body) and not resident.asked
+
+
+def test_a_long_upload_passes_in_pieces(proxy, home) -> None:
+    with Upstream() as upstream:
+        parts = urlsplit(proxy(upstream.url).base)
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+        connection.request("POST", f"{parts.path}/v1/files", iter([b"a" * 70_000] * 5), encode_chunked=True,
+                           headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert upstream.sent[0].body == b"a" * 350_000
+
+
+# recall, in its place -----------------------------------------------------------------------------------------
+
+
+def read_recording(client: str) -> list[dict]:
+    return [json.loads(line) for line in (DATA / f"{client}.jsonl").read_text().splitlines()]
+
+
+STRING = rb'(?:[^"\\]|\\.)*'
+ADDED = re.compile(
+    rb',\{"type":"(?:input_)?text","text":"\[perdure-recall ' + STRING + rb'"\}|\\n\\n\[perdure-recall ' + STRING
+)
+
+
+def strip_block(raw: bytes) -> bytes:
+    """The body without what was added, by the text of the added pieces alone."""
+    return ADDED.sub(b"", raw)
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
+def test_recorded_conversations_change_only_by_blocks(client, proxy, home) -> None:
+    """The bytes of each request, as the provider gets them, without the blocks are the bytes that the client sent."""
+    recorded = read_recording(client)
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        base = proxy(upstream.url).base
+        for request in recorded:
+            raw = json.dumps(request["body"], ensure_ascii=False, separators=(",", ":")).encode()
+            call(base, PATHS[request["api"]], raw, **request["headers"])
+            sent = upstream.sent[-1].body
+            plain, as_sent = json.loads(strip_block(sent)), request["body"]
+            assert list(plain) == list(as_sent)
+            for message in [*plain.get("messages", ()), *as_sent.get("messages", ())]:
+                if isinstance(message.get("content"), str) and request["api"] == "messages":
+                    message["content"] = [{"type": "text", "text": message["content"]}]
+            assert plain == as_sent
+    prompts = [asked["event"]["prompt"] for asked in resident.asked if asked["event"]["kind"] == "prompt"]
+    assert [text.partition("\n")[0] for text in prompts if not text.startswith("Look around")] == {
+        "claude-code": ["What was the port?", "Two.", "Three."],
+        "codex": ["What was the port?", "Two."],
+        "opencode": ["What was the port?", "Two."],
+    }[client]
+    assert all(asked["event"]["cwd"] == "/w/project" for asked in resident.asked)
+    n_blocks = [request.body.count(b"MARK-") for request in upstream.sent]
+    assert n_blocks == {
+        "claude-code": [1, 1, 2, 0, 0, 2, 2, 1, 2], "codex": [1, 1, 2], "opencode": [0, 1, 1, 2],
+    }[client]  # fmt: skip
+
+
+@pytest.mark.parametrize("api", PATHS)
+def test_the_prefix_stays_over_20_turns_and_a_restart(api, proxy, home) -> None:
+    list_name, answer_type = ("input", "output_text") if api == "responses" else ("messages", "text")
+    history: list[dict] = []
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        for n in range(20):
+            if n == 10:
+                running.stop()
+                running = proxy(upstream.url)
+            history.append({"role": "user", "content": f"Question {n}"})
+            body = json.dumps({"model": "m", list_name: history}).encode()
+            assert call(running.base, PATHS[api], body)[0] == 200
+            history.append({"role": "assistant", "content": [{"type": answer_type, "text": f"Answer {n}"}]})
+    bodies = [json.loads(sent.body) for sent in upstream.sent]
+    assert len(bodies) == 20
+    for n, (before, after) in enumerate(itertools.pairwise(bodies)):
+        n_kept, n_before = kept_prefix(before, after)
+        assert n_kept == n_before, f"turn {n + 1}"
+        end = json.dumps(before[list_name]).rindex("]")  # the bytes of all earlier messages, too
+        assert json.dumps(after[list_name])[:end] == json.dumps(before[list_name])[:end]
+    assert [body.count(b"MARK-") for body in (sent.body for sent in upstream.sent)] == list(range(1, 21))
+
+
+def test_tokens_are_counted_with_the_block(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        base = proxy(upstream.url).base
+        call(base)
+        upstream.reply = lambda _: Reply([b'{"input_tokens":5}'])
+        assert call(base, "/v1/messages/count_tokens")[2] == b'{"input_tokens":5}'
+    assert upstream.sent[0].body == upstream.sent[1].body and len(resident.asked) == 1
+
+
+# both sides are captured --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("api", PATHS)
+def test_both_sides_become_one_run(api, stream, proxy, home) -> None:
+    content = {"input" if api == "responses" else "messages": [{"role": "user", "content": "Which port has tidepool?"}]}
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        for _ in range(2):  # the same request again adds nothing but its own answer
+            call(
+                running.base,
+                PATHS[api],
+                json.dumps({"stream": stream, **content}).encode(),
+                **{"Session-Id": "session-one"},
+            )
+        wait_for(lambda: running.counts.get("captured"))
+        running.stop()
+    with perdure.open(home, user="tester") as opened:
+        opened.captures.drain()
+        hits = opened.search("tidepool port").hits
+        assert [hit.role for hit in hits] == ["user"] and "MARK-" not in hits[0].text
+        (found,) = opened.search("9090").hits
+        assert found.role == "assistant" and found.run_id
+        assert opened.search("9090", filters=Filters(tags=("proxy",))).hits
+
+
+def test_nothing_is_captured_while_paused(proxy, home) -> None:
+    policy.pause_capture(home, policy.CapturePause(datetime.now(UTC), None))
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        call(running.base)
+        running.stop()
+    assert not list((home / "outbox").glob("*.delta")) and not running.counts.get("captured")
+
+
+def test_forgetting_deletes_the_blocks(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        call(running.base)
+        wait_for(lambda: running.counts.get("captured"))
+        assert b"MARK-1" in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+        with perdure.open(home, user="tester") as opened:
+            opened.captures.drain()
+            (hit,) = opened.search("which port").hits
+            opened.forgetting.apply(opened.forgetting.plan([hit.turn_id]))
+        assert not list((home / "cache").glob("proxy.db*"))
+        call(running.base, body=ONE.replace(b"Which", b"What"))  # the running proxy begins a new file
+    assert b"MARK-1" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+
+
+# what goes wrong ----------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_is_no_json_passes(proxy, home) -> None:
+    with Upstream(lambda _: Reply([b"bad"], 400)) as upstream, ScriptedResident(home, BLOCK):
+        assert call(proxy(upstream.url).base, body=b"{not json \xff")[::2] == (400, b"bad")
+    assert upstream.sent[0].body == b"{not json \xff"
+
+
+def test_a_compressed_body_passes(proxy, home) -> None:
+    with Upstream() as upstream, ScriptedResident(home, BLOCK) as resident:
+        call(proxy(upstream.url).base, body=b"\x28\xb5\x2f\xfd", **{"Content-Encoding": "zstd"})
+    assert upstream.sent[0].body == b"\x28\xb5\x2f\xfd" and not resident.asked
+
+
+def test_without_a_resident_home_the_request_goes_on(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream:
+        running = proxy(upstream.url)
+        assert call(running.base)[0] == 200
+    assert upstream.sent[0].body == ONE
+    assert running.counts["failed: no-resident-home"] == 1 and "proxy" in failures.list_open_incidents(home)
+
+
+def test_a_slow_resident_home_is_not_waited_for(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK, delay_s=3):
+        running = proxy(upstream.url, limit_ms=100)
+        began_s = time.monotonic()
+        assert call(running.base)[0] == 200
+        assert time.monotonic() - began_s < 2
+    assert upstream.sent[0].body == ONE
+    wait_for(lambda: running.counts.get("failed: late"))
+    assert failures.read_failures(home)[-1]["stage"] == "proxy"
+
+
+def test_a_late_recall_leaves_the_old_blocks(proxy, home) -> None:
+    said = [
+        {"role": "user", "content": "One"},
+        {"role": "assistant", "content": "A"},
+        {"role": "user", "content": "Two"},
+    ]
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        running = proxy(upstream.url, limit_ms=1000)
+        call(running.base, body=json.dumps({"messages": said[:1]}).encode())
+        resident.delay_s = 3
+        call(running.base, body=json.dumps({"messages": said}).encode())
+    first, second = (json.loads(sent.body)["messages"] for sent in upstream.sent)
+    assert second[0] == first[0] and second[1:] == said[1:] and running.counts["failed: late"] == 1
+
+
+def test_an_upstream_that_hangs_is_closed_with_its_client(proxy, home) -> None:
+    first = b'data: {"type":"ping"}\n\n'
+    with Upstream(lambda _: Reply([first], headers=SSE, hangs=True)) as upstream, ScriptedResident(home, BLOCK):
+        parts = urlsplit(proxy(upstream.url).base)
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+        connection.request("POST", f"{parts.path}/v1/messages", ONE)
+        answer = connection.getresponse()
+        assert answer.read1(100) == first
+        assert not upstream.ended
+        answer.close()
+        connection.close()
+        wait_for(lambda: upstream.ended)
+    assert upstream.ended == [True]
+
+
+def test_a_client_that_leaves_before_the_answer_closes_the_upstream(proxy, home) -> None:
+    with Upstream(lambda _: Reply([], headers=SSE, hangs=True)) as upstream, ScriptedResident(home, BLOCK):
+        parts = urlsplit(proxy(upstream.url).base)
+        with socket.create_connection((parts.hostname, parts.port)) as connection:
+            head = f"POST {parts.path}/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {len(ONE)}\r\n\r\n"
+            connection.sendall(head.encode() + ONE)
+            wait_for(lambda: upstream.sent)
+        wait_for(lambda: upstream.ended)
+    assert upstream.ended == [True]
+
+
+def test_a_stream_that_breaks_off_breaks_off(proxy, home) -> None:
+    """Its client must not take a part for the whole; what came is captured."""
+    events = model_server.messages({"stream": True}, model_server.Answer("It is 9090, and"))[1][:3]
+    with Upstream(lambda _: Reply(events, headers=SSE, breaks=True)) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        with pytest.raises(http.client.IncompleteRead) as broken:
+            call(running.base)
+        assert broken.value.partial == b"".join(events)
+        wait_for(lambda: running.counts.get("captured"))
+    assert running.counts["captured"] == 2
+
+
+def test_an_upstream_that_is_not_there_gives_502(proxy, home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    status, _, body = call(proxy(url).base)
+    error = json.loads(body)
+    assert status == 502 and error["type"] == "error" and "cannot be reached" in error["error"]["message"]
+
+
+def test_a_key_of_another_provider_stays_here(proxy, home) -> None:
+    running = proxy("https://api.openai.com", upstreams={})
+    status, _, body = call(running.base, "/v1/chat/completions", Authorization="Bearer sk-ant-api03-mine")
+    assert status == 401 and "another provider" in json.loads(body)["error"]["message"] and b"mine" not in body
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/wrong-secret/v1/messages", "/healthz", "//v1/messages"])
+def test_without_the_secret_nothing_is_answered(path, proxy, home) -> None:
+    with Upstream() as upstream, ScriptedResident(home, BLOCK) as resident:
+        base = proxy(upstream.url).base.rpartition("/")[0]
+        status, _, body = call(base, path)
+    assert status == 403 and "proxy --show" in json.loads(body)["error"]["message"]
+    assert not upstream.sent and not resident.asked
+
+
+def test_health_counts_outcomes(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        call(running.base)
+        state = json.loads(call(running.base, "/healthz", b"", method="GET")[2])
+    assert state["status"] == "ok" and state["counts"]["recalled"] == 1
+
+
+# the listener -------------------------------------------------------------------------------------------------
+
+
+def test_the_secret_is_kept_and_private(home) -> None:
+    first, second = (read_proxy_address(home, "") for _ in range(2))
+    assert first == second and first.base_url.startswith("http://127.0.0.1:8788/")
+    assert stat.S_IMODE((home / "run/proxy.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8788", "10.0.0.7:1", "8788"])
+def test_another_machine_needs_tls(address, home) -> None:
+    with pytest.raises(ConfigFault, match=r"proxy\.listen"):
+        ProxyServer(home, Config(user="tester"), listen=address)
+
+
+def test_a_taken_address_is_named(home, no_hooks) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        running = ProxyServer(home, replace(Config(user="tester"), server=ServerConfig()), listen=address)
+        with pytest.raises(ConfigFault, match="the address is taken"):
+            running.start()
+        running.stop()
+
+
+def test_a_client_with_hooks_is_found_by_its_settings(home, no_hooks, tmp_path) -> None:
+    finder = server.HookFinder()
+    assert not finder.has_hooks("claude-code") and not finder.has_hooks("anthropic") and not finder.has_hooks("")
+    from perdure.clients import setup
+
+    path = setup.find_client_settings("claude-code", tmp_path, lambda _: None)
+    setup.apply_change(setup.plan_install("claude-code", path, setup.make_program(home)), keep_copy=False)
+    assert server.HookFinder().has_hooks("claude-code") and not finder.has_hooks("claude-code")
+
+
+# the command --------------------------------------------------------------------------------------------------
+
+
+def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "perdure.surfaces.cli", *words, "--home", str(home)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_show_prints_what_a_client_needs(home) -> None:
+    done = run(home, "proxy", "--show")
+    base = read_proxy_address(home, "").base_url
+    assert done.stdout.splitlines() == [f"ANTHROPIC_BASE_URL={base}", f"OPENAI_BASE_URL={base}/v1"]
+    result = json.loads(run(home, "proxy", "--show", "--json").stdout)["result"]
+    assert result == {"anthropic": base, "openai": f"{base}/v1"}
+
+
+def test_a_thin_machine_has_no_proxy(home) -> None:
+    (home / "config.toml").write_text('[remote]\nurl = "https://home.example:8443"\n')
+    done = run(home, "proxy", "--show")
+    assert done.returncode == 2 and "no home of its own" in done.stderr
+
+
+def test_a_wrong_setting_is_named(home) -> None:
+    (home / "config.toml").write_text('[proxy]\nlisten = "127.0.0.1:0"\n[proxy.upstreams]\nmine = "no address"\n')
+    done = run(home, "serve")
+    assert done.returncode == 3 and "proxy.upstreams.mine" in done.stderr
+
+
+def test_a_served_home_listens_where_the_setting_says_and_a_second_proxy_beside_it(home, no_hooks) -> None:
+    """Both ask the same resident home, which recalls what was said through either."""
+    with Upstream(reply_like_a_model) as upstream:
+        table = f'anthropic = "{upstream.url}"'
+        settings = f'user = "tester"\n[proxy]\nlisten = "127.0.0.1:0"\nlimit_ms = 5000\n[proxy.upstreams]\n{table}\n'
+        (home / "config.toml").write_text(settings)
+        assert run(home, "serve", "--detach").returncode == 0
+        beside = None
+        try:
+            base = read_proxy_address(home, "").base_url
+            told = {"role": "user", "content": "From now on the staging server of tidepool listens on port 9417."}
+            assert call(base, body=json.dumps({"messages": [told]}).encode())[0] == 200
+            line = [sys.executable, "-m", "perdure.surfaces.cli", "proxy", "--home", str(home)]
+            beside = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+            second = beside.stdout.readline().strip().partition("=")[2]
+            assert second != base
+            wait_for(lambda: list((home / "outbox").glob("*.delta")) or (home / "archive/runs").is_dir())
+            asked = {"role": "user", "content": "Which port does the staging server of tidepool listen on?"}
+            assert call(second, body=json.dumps({"messages": [asked]}).encode())[0] == 200
+        finally:
+            if beside is not None:
+                beside.terminate()
+                beside.wait(20)
+                beside.stdout.close()
+            run(home, "serve", "--stop")
+    assert b"9417" in upstream.sent[-1].body and b"[perdure-recall " in upstream.sent[-1].body
