@@ -4,7 +4,7 @@ Each point is a run of `latency` or `million` in a process of its own; a point w
 measured again, so that a long one can be made alone.
 
     python -m benchmarks.growth                     # about an hour on two cores, 20 GB of disk
-    python -m benchmarks.growth --most 100000       # without the million: about 15 minutes
+    python -m benchmarks.growth --most 100000 --most-runs 100000       # without the millions: about 15 minutes
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def draw(name: str, title: str, labels: list[str], lines: dict[str, list[float]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=SIZES[-1], help="chunks, and runs, of the largest point")
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="chunks of the largest point")
+    parser.add_argument("--most-runs", type=int, default=SIZES[-1], help="runs of the largest point")
     options = parser.parse_args()
     sizes = [size for size in SIZES if size <= options.most]
     chunks = ["latency", "--chunks"]
@@ -89,7 +90,7 @@ def main() -> None:
         for n in MEMORIES
     ]
     measure_recall("memories", [f"{n:,}" for n in MEMORIES], by_memories)
-    measure_runs(sizes)
+    measure_runs([size for size in SIZES if size <= options.most_runs])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ class RapidReader:
         return join_lines(boxes)[:MAX_CHARS]
 
     def _find_boxes(self, pixels: npt.NDArray[np.uint8], top: int) -> list[TextBox]:
-        answer = self._engine(pixels)
+        answer: Any = self._engine(pixels)  # a RapidOCROutput: all stages run
         if answer.boxes is None or answer.txts is None:
             return []
         return [
