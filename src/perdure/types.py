@@ -21,7 +21,8 @@ MCP_RUNTIME = "mcp"  # of documents that a server gave over the Model Context Pr
 STORE_RUNTIMES = ("claude-mem", "mem0", "basic-memory", "memory-server", "markdown")  # of records of other products
 EXTERNAL_RUNTIMES = (*STORE_RUNTIMES, MCP_RUNTIME)  # not detected in files: an import makes their lines
 RUNTIMES = (
-    "claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode", "messages", "notes",
+    "claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode",
+    "qwen-code", "kimi-code", "cline", "aider", "messages", "notes",
     "claude-code-prompts-only", "codex-prompts-only", "host-memory", "instructions", *EXTERNAL_RUNTIMES,
 )  # fmt: skip
 

@@ -292,7 +292,7 @@ def _import_file(
 
 def _add_folder(origin: Origin, path: Path) -> Origin:
     """Return the origin with the folder noted next to the transcript, if the transcript does not name one."""
-    if origin.runtime != "gemini-cli" or origin.cwd is not None:
+    if origin.runtime not in transcripts.CLIENTS_WITH_NOTED_FOLDER or origin.cwd is not None:
         return origin
     return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
 

@@ -257,9 +257,13 @@ _STANDARD_FOLDERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ("tmp/*/chats/*.json", "tmp/*/chats/*.jsonl", "tmp/*/chats/*/*.jsonl"),
     ),
     ("copilot-cli", ".copilot", "COPILOT_HOME", ("session-state/*/events.jsonl", "session-state/*.jsonl")),
+    ("qwen-code", ".qwen", "QWEN_HOME", ("projects/*/chats/*.jsonl",)),
+    ("kimi-code", ".kimi-code", "KIMI_CODE_HOME", ("sessions/*/*/agents/*/wire.jsonl",)),
+    ("cline", ".cline/data", "CLINE_DATA_DIR", ("sessions/*/*.messages.json",)),
     ("opencode", ".local/share/opencode", "XDG_DATA_HOME/opencode", ("opencode.db", "opencode-*.db")),
 )
 _CLIENTS_WITH_HISTORY = ("claude-code", "codex")
+CLIENTS_WITH_NOTED_FOLDER = ("gemini-cli", "kimi-code", "cline")  # the transcript itself names none
 _PROMPT_HISTORY = "history.jsonl"
 _N_UUID_CHARS = 36  # a transcript is called by the UUID of its session, after a time in Codex
 
@@ -335,7 +339,11 @@ _MAX_BLANK_BYTES = 1 << 20  # a file without messages has a few kilobytes
 
 
 def read_session_folder(path: Path) -> str | None:
-    """Return the folder in which the session of a transcript works, if it is noted."""
+    """Return the folder in which the session of a transcript works, if its client notes it beside."""
+    if path.name == "wire.jsonl":
+        return _read_noted_folder(path.parents[2] / "state.json") if len(path.parents) > 2 else None
+    if path.name.endswith(".messages.json"):
+        return _read_noted_folder(path.parent / f"{path.parent.name}.json")
     for parent in path.parents[1:3]:  # of tmp/<project>/chats/<session>.jsonl, and of a sub-agent's one deeper
         try:
             with (parent / ".project_root").open(encoding="utf-8", errors="surrogateescape") as file:
@@ -343,6 +351,16 @@ def read_session_folder(path: Path) -> str | None:
         except OSError:
             continue
     return None
+
+
+def _read_noted_folder(path: Path) -> str | None:
+    """Return `cwd` of a JSON file that a client keeps beside its transcript; None if there is none."""
+    try:
+        noted = json.loads(path.read_bytes()[:_MAX_LINE_BYTES])
+    except (OSError, ValueError, RecursionError):
+        return None
+    folder = noted.get("cwd") if isinstance(noted, dict) else None
+    return folder if isinstance(folder, str) and folder else None
 
 
 def is_blank(path: Path) -> bool:

@@ -40,7 +40,16 @@ _MODULES = {name: name.removesuffix("-cli").replace("-", "_") for name in RUNTIM
 }
 _HOST_FILES = ("host-memory", "instructions", *EXTERNAL_RUNTIMES)  # captured by versions
 _EMITTED_RUNTIMES = {
-    *("gemini-cli", "messages", "notes", "opencode", "claude-code-prompts-only", "codex-prompts-only"),
+    *(
+        "gemini-cli",
+        "messages",
+        "notes",
+        "opencode",
+        "cline",
+        "aider",
+        "claude-code-prompts-only",
+        "codex-prompts-only",
+    ),
     *_HOST_FILES,
 }
 

@@ -27,7 +27,17 @@ from perdure.regex import lazy_re
 from perdure.types import Part, Turn
 
 FactKind = Literal["failed", "worked", "missing", "opened", "edited", "decided", "chose", "called", "returned"]
-STATUS_RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode")  # record which calls failed
+STATUS_RUNTIMES = (
+    "claude-code",
+    "codex",
+    "pi",
+    "gemini-cli",
+    "copilot-cli",
+    "opencode",
+    "qwen-code",
+    "kimi-code",
+    "cline",
+)  # record which calls failed
 EDIT_KINDS = ("edit", "write", "patch")
 MAX_ERROR_CHARS = 160
 _MAX_OUTPUT_CHARS = 20_000  # of a failed command, from its end; errors stand there

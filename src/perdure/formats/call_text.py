@@ -34,20 +34,30 @@ _EDITOR_COMMANDS = {"view": "read", "create": "write"}  # of one tool that reads
 
 _PATH_KEYS = ("file_path", "path", "filePath", "notebook_path", "absolute_path", "paths", "file_paths", "dir_path")
 _PATCH_KEYS = ("patch", "input", "patchText")
-_OLD_KEYS = ("old_string", "oldText", "oldString", "old_str", "old_source")
-_NEW_KEYS = ("new_string", "newText", "newString", "new_str", "new_source")
+_OLD_KEYS = ("old_string", "oldText", "oldString", "old_str", "old_source", "old_text")
+_NEW_KEYS = ("new_string", "newText", "newString", "new_str", "new_source", "new_text")
 _PATTERN_KEYS = ("pattern", "query", "glob", "regex")
 _CONTENT_KEYS = ("content", "file_text", "contents")
 _TASK_KEYS = ("description", "title", "subject", "name")
 _ITEM_KEYS = ("content", "step", "subject", "description", "question")
 _TOOLS = (  # (kind, its tools in lower case)
-    ("run", lazy_re(r"bash|shell|exec_command|local_shell|run_shell_command|container\.exec|powershell|shell_command")),
+    (
+        "run",
+        lazy_re(
+            r"bash|shell|exec_command|local_shell|run_shell_command|container\.exec|powershell|shell_command|run_commands"
+        ),
+    ),
     ("patch", lazy_re(r"apply_patch|patch")),
-    ("edit", lazy_re(r"edit|multi_?edit|edit_file|replace|str_replace(_editor|_based_edit_tool)?|update|notebookedit")),
+    (
+        "edit",
+        lazy_re(
+            r"edit|multi_?edit|edit_file|replace|str_replace(_editor|_based_edit_tool)?|update|editor|notebookedit"
+        ),
+    ),
     ("write", lazy_re(r"write|write_file|create|create_file|save_file")),
-    ("read", lazy_re(r"read|view|read_file|read_many_files|cat|open_file|notebookread|view_image")),
+    ("read", lazy_re(r"read|view|read_file|read_many_files|read_files|cat|open_file|notebookread|view_image")),
     ("list", lazy_re(r"ls|list(_dir|_directory)?")),
-    ("search", lazy_re(r"r?grep|rg|search_file_content|(file_|code_|grep_)?search|codesearch")),
+    ("search", lazy_re(r"r?grep|rg|search_file_content|(file_|code_|grep_)?search|codesearch|search_codebase")),
     ("find", lazy_re(r"glob|find|find_files")),
     ("web", lazy_re(r"web_?search(_call)?|google_web_search")),
     ("fetch", lazy_re(r"web_?fetch|fetch")),

@@ -8,14 +8,14 @@ from pathlib import PurePath
 from typing import Any
 
 from perdure.capture import host_memories
-from perdure.formats import codex, messages, prompts_only
+from perdure.formats import aider, cline, codex, kimi_code, messages, prompts_only, qwen_code
 from perdure.formats.json_text import MAX_HEAD_BYTES, get_first_line, read_document, read_objects
 from perdure.formats.store import SQLITE_MAGIC
 from perdure.types import Json
 
 _MARKDOWN = frozenset((".md", ".markdown", ".mdx", ".mkd"))
 _HEADING = re.compile(rb"^#{1,6} \S", re.M)
-_LINE_FILES = frozenset(("claude-code", "codex", "pi", "copilot-cli"))
+_LINE_FILES = frozenset(("claude-code", "codex", "pi", "copilot-cli", "qwen-code", "kimi-code"))
 
 
 def detect(first_bytes: bytes, name: str = "") -> str | None:
@@ -30,6 +30,8 @@ def detect(first_bytes: bytes, name: str = "") -> str | None:
         return next(filter(None, map(_match_line, read_objects(first_bytes))), None) or _match_document(
             read_document(first_bytes)
         )
+    if aider.is_history(first_bytes, name):
+        return "aider"
     return "notes" if _is_note(first_bytes, name) else None
 
 
@@ -68,6 +70,8 @@ def _match_line(line: Json) -> str | None:
 
 def _match_document(value: Any) -> str | None:
     """Return the runtime that writes documents of this shape."""
+    if cline.is_document(value):
+        return "cline"
     if isinstance(value, dict) and "sessionId" in value and isinstance(value.get("messages"), list):
         return "gemini-cli"
     if isinstance(value, dict) and _has_inner_key(value, "info", "id"):
@@ -137,6 +141,8 @@ def _is_messages(line: Json, kind: Any) -> bool:  # noqa: ARG001 - every test is
 
 _LINES: tuple[tuple[str, Callable[[Json, Any], bool]], ...] = (
     ("codex", _is_codex),
+    ("qwen-code", lambda line, _: qwen_code.is_record(line)),
+    ("kimi-code", lambda line, _: kimi_code.is_entry(line)),
     ("claude-code", _is_claude_code),
     ("pi", _is_pi),
     ("copilot-cli", _is_copilot),

@@ -169,7 +169,7 @@ def _build_result_parts(call: Json, name: str, call_id: str) -> list[Part]:
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(response, dict):
-            texts.append(_read_response_text(response.get("response")))
+            texts.append(read_response_text(response.get("response")))
         else:
             texts.append(join_text(item))
             images += collect_images([item], call_id)
@@ -178,7 +178,7 @@ def _build_result_parts(call: Json, name: str, call_id: str) -> list[Part]:
     return [Part("result", text, name, call_id, failed), *images]
 
 
-def _read_response_text(response: Any) -> str:
+def read_response_text(response: Any) -> str:
     """Return the text of a function response: its only string if there is one, else all of it as JSON."""
     if isinstance(response, dict) and len(response) == 1:
         single_value = next(iter(response.values()))

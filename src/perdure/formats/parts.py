@@ -31,7 +31,10 @@ _PATH_KEYS = frozenset(("file_path", "path", "notebook_path", "filePath", "absol
 _PATCH_KEYS = ("patch", "input", "patchText")
 _TOOL_KINDS = (
     ("skill", lazy_re(r"skill|activate_skill")),
-    ("shell", lazy_re(r"bash|shell|exec_command|local_shell|run_shell_command|container\.exec|powershell")),
+    (
+        "shell",
+        lazy_re(r"bash|shell|exec_command|local_shell|run_shell_command|run_commands|container\.exec|powershell"),
+    ),
     ("read", lazy_re(r"read|view|read_file|read_many_files|cat|open_file")),
     ("search", lazy_re(r"glob|ls|find|list(_dir|_directory)?|(file_|code|grep_)?search|search_file_content|r?grep|rg")),
 )

@@ -23,6 +23,9 @@ STARTS = [
     ("copilot-cli", {"type": "session.start", "data": {"sessionId": "s"}, "id": "e", "timestamp": "t"}),
     ("gemini-cli", {"sessionId": "s", "projectHash": "h", "startTime": "t"}),
     ("gemini-cli", {"id": "m", "timestamp": "t", "type": "user", "content": "hi"}),
+    ("qwen-code", {"uuid": "u", "sessionId": "s", "type": "user", "message": {"role": "user", "parts": []}}),
+    ("kimi-code", {"type": "metadata", "protocol_version": "1.5", "created_at": 1795638874840}),
+    ("kimi-code", {"type": "turn.prompt", "agentId": "main", "time": 1795638874881}),
     ("messages", {"role": "user", "content": "hi"}),
     ("messages", {"role": "assistant", "tool_calls": []}),
 ]

@@ -166,7 +166,70 @@ MESSAGES = {
     "created_at": 1763681581,
 }
 NOTES = {"id": "n@1", "heading": ["A"], "text": "# A\n\nwords", "at": "2026-01-02", "note": "n.md", "title": "T"}
+QWEN = {
+    "uuid": "u1",
+    "parentUuid": None,
+    "sessionId": "s",
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "type": "assistant",
+    "subtype": "custom_title",
+    "cwd": "/w",
+    "model": "q",
+    "message": {
+        "role": "model",
+        "parts": [
+            {"text": "hi", "thought": True},
+            {"functionCall": {"id": "c", "name": "read_file", "args": {"file_path": "a"}}},
+            {"functionResponse": {"id": "c", "name": "read_file", "response": {"output": "o"}}},
+            {"inlineData": {"mimeType": "image/png", "data": "aGk="}},
+        ],
+    },
+    "usageMetadata": {"totalTokenCount": 9},
+    "toolCallResult": {"callId": "c", "status": "error"},
+    "systemPayload": {"customTitle": "T"},
+}
+KIMI = {
+    "type": "context.append_loop_event",
+    "agentId": "main",
+    "time": 1763681581544,
+    "kind": "loop",
+    "model": "k",
+    "summary": "so far",
+    "message": {"role": "user", "id": "m", "content": [{"type": "text", "text": "hi"}], "origin": {"kind": "user"}},
+    "event": {
+        "type": "tool.call",
+        "uuid": "u",
+        "stepUuid": "t",
+        "parentUuid": "p",
+        "toolCallId": "c",
+        "name": "Bash",
+        "args": {"command": "ls"},
+        "part": {"type": "text", "text": "hi", "think": "hm"},
+        "result": {"output": "o", "isError": True},
+        "usage": {"inputOther": 3, "output": 4},
+    },
+}
+CLINE = {
+    "sessionId": "s",
+    "origin": {"mode": "subagent", "parentThreadId": "p"},
+    "id": "m",
+    "role": "user",
+    "ts": 1763681581544,
+    "modelInfo": {"id": "c"},
+    "metrics": {"inputTokens": 3},
+    "content": [
+        {"type": "text", "text": '<user_input mode="act">hi</user_input>'},
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "tool_use", "id": "t", "name": "read_files", "input": {"files": [{"path": "a"}]}},
+        {"type": "tool_result", "tool_use_id": "t", "content": [{"query": "a", "result": "o", "success": False}]},
+    ],
+}
+AIDER = {"session": "s", "id": "s#1", "by": "person", "text": "/ask why?", "at": "2026-01-02 03:04:05", "model": "m"}
 SAMPLES = {
+    "qwen-code": QWEN,
+    "kimi-code": KIMI,
+    "cline": CLINE,
+    "aider": AIDER,
     "claude-code": CLAUDE,
     "codex": CODEX,
     "pi": PI,
@@ -193,6 +256,16 @@ SAMPLES = {
     "codex-prompts-only": {"session_id": "s", "ts": 1763681581, "text": "hi"},
 }
 TYPES = (
+    "context.append_message",
+    "context.append_loop_event",
+    "context.apply_compaction",
+    "llm.request",
+    "content.part",
+    "tool.call",
+    "tool.result",
+    "step.end",
+    "agent",
+    "client",
     "user",
     "assistant",
     "attachment",

@@ -129,7 +129,7 @@ def identify_origin(runtime: str, first_bytes: bytes, path: Path) -> Origin:
 
 def _add_folder(origin: Origin, path: Path) -> Origin:
     """Add the folder that is recorded beside the transcript, if the origin has none."""
-    if origin.runtime != "gemini-cli" or origin.cwd is not None:
+    if origin.runtime not in transcripts.CLIENTS_WITH_NOTED_FOLDER or origin.cwd is not None:
         return origin
     return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
 

@@ -33,6 +33,7 @@ _MAX_SESSIONS = 6
 _WITHOUT_EFFECT = (("new", "retired"), ("retired", "restored"))  # changes that follow each other
 CLIENT_NAMES = {
     "claude-code": "Claude Code", "codex": "Codex", "pi": "pi", "gemini-cli": "Gemini CLI", "opencode": "OpenCode",
+    "qwen-code": "Qwen Code", "kimi-code": "Kimi Code", "cline": "Cline", "aider": "Aider",
 }  # fmt: skip
 
 
