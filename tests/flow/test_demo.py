@@ -79,3 +79,16 @@ def test_keep_leaves_a_home_that_can_be_searched(tmp_path: Path) -> None:
     home = tmp_path / "kept/.perdure"
     line = [sys.executable, "-m", "perdure.surfaces.cli", "search", "staging", "--home", str(home)]
     assert "9090" in subprocess.run(line, capture_output=True, text=True, check=True).stdout
+
+
+def test_scene_without_its_package_is_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    (tmp_path / "far.toml").write_text('line = "Far."\nneeds = "nowhere_at_all"\n[[steps]]\nrun = "echo yes"\n')
+    monkeypatch.setattr(demo, "_SCENES", tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["demo", "--all"])
+    assert stop.value.code == 0 and "far: left out, it needs more packages" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["demo", "far"])
+    assert stop.value.code == 2 and "perdure[server]" in capsys.readouterr().err

@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ _SETTINGS = (
 )
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "TZ", "NO_COLOR", "COLUMNS", "PYTHONPATH")
 _COMMAND_LIMIT_S = 120.0
+_NEEDS_SERVER = "needs more packages: pip install 'perdure[server]'"
 _DATE = re.compile(r"\{(\d+) days ago\}")
 
 
@@ -58,6 +60,12 @@ class Scene:
     line: str  # what it shows, in one line
     steps: tuple[Step, ...]
     files: Mapping[str, str] = field(default_factory=dict)  # path -> text
+    needs: str = ""  # a package of the extra `server`, without which it cannot run
+
+    @property
+    def can_run(self) -> bool:
+        """True if what it needs is installed."""
+        return not self.needs or find_spec(self.needs) is not None
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,11 @@ def demo_command(shell: Shell, name: str | None, is_all: bool, keep: Path | None
     if not name and not is_all:
         _print_list(shell, scenes)
         return
-    names = [name] if name else list(scenes)
+    if name and not scenes[name].can_run:
+        raise UsageError(f"the scene {name!r} {_NEEDS_SERVER}")
+    names = [name] if name else [scene_name for scene_name, scene in scenes.items() if scene.can_run]
+    for left_out in [] if name or shell.as_json else [key for key in scenes if key not in names]:
+        shell.out.print(f"{left_out}: left out, it {_NEEDS_SERVER}", markup=False)
     results = {scene_name: _play(shell, scene_name, scenes[scene_name], keep) for scene_name in names}
     faults = [result.fault for steps in results.values() for result in steps if result.fault]
     if shell.as_json:
