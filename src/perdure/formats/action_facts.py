@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from perdure.formats.call_text import get_tool_kind, read_call_command
-from perdure.formats.choices import build_choice_keys, find_choices, list_terms
+from perdure.formats.choices import Choice, build_choice_keys, find_choices, list_terms
 from perdure.formats.command_form import CommandForm, read_commands, read_outcomes
 from perdure.formats.parts import find_files_and_skills
 from perdure.regex import lazy_re
@@ -380,10 +380,10 @@ def _resolve(name: str, touched: Iterable[str]) -> str:
     return name if name in matches or (not matches and "/" in name) else ""
 
 
-def list_choice_keys(line: str) -> list[tuple[str, str]]:
+def list_choice_keys(line: str) -> list[tuple[str, ...]]:
     """Return for each term of a command line the names under which it was refused, and chosen."""
     terms = dict.fromkeys(term for form, _ in read_commands(line) for term in list_terms(form))
-    return [(f"refused {term}", f"chosen {term}") for term in terms]
+    return [build_choice_keys(Choice(chosen=term, refused=term)) for term in terms]
 
 
 def list_command_keys(line: str) -> list[tuple[CommandForm, tuple[str, ...]]]:

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from perdure.types import Author
 
-# instants, names, texts and weeks ------------------------------------------------------------------------------------
+# instants, names, texts and weeks -----------------------------------------------------------------------------
 
 
 def to_ms(instant: datetime | None) -> int | None:

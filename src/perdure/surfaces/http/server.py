@@ -272,26 +272,15 @@ class HttpServer:
         return [self._address.host, *self._settings.names, *(certificate.names if certificate else ())]
 
     def _build_config(self, application: ASGIApp) -> uvicorn.Config:
-        tls: dict[str, Any] = {}
-        if self._settings.tls_certificate:
-            tls["ssl_certfile"] = Path(self._settings.tls_certificate).expanduser()
-            tls["ssl_keyfile"] = Path(self._settings.tls_key).expanduser()
-        return uvicorn.Config(
+        return build_server_config(
             application,
-            host=self._address.host,
-            port=self._address.port,
-            http=HttpConnection,
-            ws="none",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
+            HttpConnection,
+            self._address,
+            self._settings,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_MAX_SHUTDOWN_S,
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-            **tls,
         )
 
     def _make_server(self) -> _UvicornServer:
@@ -394,6 +383,31 @@ class _UvicornServer(uvicorn.Server):
         log.append_entry(
             self._home, "failed", client="http", kind="loop", code=_read_error_code(error) if error else ""
         )
+
+
+def build_server_config(
+    application: Any, connection: type[HttpConnection], address: ListenAddress, settings: ServerConfig, **limits: Any
+) -> uvicorn.Config:
+    """Return the configuration of a server that logs nothing, believes no header of a proxy and does not name itself.
+
+    limits: further fields of `uvicorn.Config`.
+    """
+    if settings.tls_certificate:
+        limits["ssl_certfile"] = Path(settings.tls_certificate).expanduser()
+        limits["ssl_keyfile"] = Path(settings.tls_key).expanduser()
+    return uvicorn.Config(
+        application,
+        host=address.host,
+        port=address.port,
+        http=connection,
+        ws="none",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        **limits,
+    )
 
 
 def is_answering(address: ListenAddress, *, is_tls: bool) -> bool:

@@ -22,7 +22,14 @@ from perdure.clients import setup
 from perdure.config import Config, find_user_home, read_variable
 from perdure.disk import make_folder, replace_file
 from perdure.errors import ConfigFault, PerdureError
-from perdure.surfaces.http.server import HttpConnection, ListenAddress, check_certificate, explain_failure, read_address
+from perdure.surfaces.http.server import (
+    HttpConnection,
+    ListenAddress,
+    build_server_config,
+    check_certificate,
+    explain_failure,
+    read_address,
+)
 from perdure.surfaces.proxy import upstreams
 from perdure.surfaces.proxy.app import ProxyApp
 from perdure.surfaces.proxy.edits import RequestEditor
@@ -134,28 +141,17 @@ class ProxyServer:
         self._ended = threading.Event()
 
     def _build_config(self) -> uvicorn.Config:
-        tls: dict[str, Any] = {}
-        if self._settings.tls_certificate:
-            tls["ssl_certfile"] = Path(self._settings.tls_certificate).expanduser()
-            tls["ssl_keyfile"] = Path(self._settings.tls_key).expanduser()
-        return uvicorn.Config(
+        return build_server_config(
             self.app,
-            host=self._address.host,
-            port=self._address.port,
-            http=ProxyConnection,
-            ws="none",
+            ProxyConnection,
+            self._address,
+            self._settings,
             lifespan="off",
             interface="asgi3",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
             date_header=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_MAX_SHUTDOWN_S,
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-            **tls,
         )
 
     def start(self) -> ProxyAddress:
