@@ -101,6 +101,7 @@ class RoleConfig:
     max_output_tokens: int = 4096  # of one answer, thoughts included
     timeout_s: int = 120  # for one answer, retries included
     program: str = ""  # of claude-cli and codex-cli: path of the client's program; default: found on the PATH
+    window_tokens: int = 0  # of the model's context; 0: the window known for that model, else 128,000
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ PerdureError
 │   │   └── ModelLate
 │   ├── ModelRefused
 │   ├── BadAnswer
+│   ├── ModelCancelled
 │   ├── BudgetSpent
 │   ├── MeterFault
 │   ├── TextRefused
@@ -273,6 +274,10 @@ class ModelRefused(ModelFault):
 
 class BadAnswer(ModelFault):
     """The answer of the model has the wrong form and was not used. Try again, or set another model."""
+
+
+class ModelCancelled(ModelFault):
+    """The call was cancelled before the answer was complete. Ask again to get a new answer."""
 
 
 class BudgetSpent(ModelFault):

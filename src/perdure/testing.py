@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ import numpy as np
 
 from perdure import text
 from perdure.access.scan import Finding
-from perdure.errors import ModelLate, PictureUnreadable
+from perdure.errors import ModelCancelled, ModelLate, PictureUnreadable
 from perdure.index.fuse import Matrix, Scores, compute_rarity
 from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
 from perdure.models.embedder import ModelTag, TextKind, Vectors, to_unit_length
@@ -121,9 +122,11 @@ class ScriptedChat:
         answers: Sequence[ScriptedAnswer | Callable[[Question], ScriptedAnswer]] = (),
         *,
         name: str = "scripted:fake",
+        window_tokens: int = 128_000,
     ) -> None:
         """answers: the replies to the first calls."""
         self.name = name
+        self.window_tokens = window_tokens
         self.answers = list(answers)
         self.asked: list[Question] = []
 
@@ -134,26 +137,41 @@ class ScriptedChat:
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,
         timeout_s: float | None = None,
+        cancel: threading.Event | None = None,
     ) -> ChatReply:
-        """Return the next answer, as the protocol says. Raises ModelLate if there is no time left."""
+        """Return the next answer, as the protocol says. Raises ModelLate if there is no time left, and ModelCancelled
+        if `cancel` is set before the answer or by a listener to it.
+        """
         question = Question(tuple(messages), schema, tuple(tools))
         self.asked.append(question)
         if timeout_s is not None and timeout_s <= 0:
             raise ModelLate(self.name)
+        _check_cancel(cancel, TokenUsage())
         scripted = self.answers.pop(0) if self.answers else "OK."
         answer = scripted(question) if callable(scripted) else scripted
         if isinstance(answer, Exception):
             raise answer
         reply = answer if isinstance(answer, ChatReply) else self._to_reply(messages, answer)
+        if on_thought and reply.thought:
+            on_thought(reply.thought)
         if on_text and reply.text:
             on_text(reply.text)
+        _check_cancel(cancel, reply.usage)
         return check_reply(reply, schema)
 
     def _to_reply(self, messages: Sequence[ChatMessage], content: str | dict[str, Any] | list[Any]) -> ChatReply:
         answer = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
         usage = TokenUsage(sum(text.tokens(message.text) for message in messages), text.tokens(answer))
         return ChatReply(answer, usage=usage, model=self.name)
+
+
+def _check_cancel(cancel: threading.Event | None, usage: TokenUsage) -> None:
+    if cancel is not None and cancel.is_set():
+        error = ModelCancelled("cancelled")
+        error.usage = usage
+        raise error
 
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

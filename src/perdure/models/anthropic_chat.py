@@ -7,6 +7,7 @@ back, and are not kept.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -44,6 +45,7 @@ class AnthropicChat:
         """Store the settings; nothing is loaded and nothing is sent yet."""
         self._settings = settings
         self.name = settings.name
+        self.window_tokens = settings.window_tokens
 
     def reply(
         self,
@@ -52,7 +54,9 @@ class AnthropicChat:
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,  # noqa: ARG002 - follows
         timeout_s: float | None = None,
+        cancel: threading.Event | None = None,  # noqa: ARG002 - follows
     ) -> ChatReply:
         """Return the model's answer; see `Chat.reply`."""
         anthropic, partial = import_sdk("anthropic"), _PartialMessage(self._settings.model)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -151,6 +152,25 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
+class NativeBlocks:
+    """An answer in its provider's own form, thoughts and signatures included.
+
+    It is sent back unchanged to the provider that wrote it, and dropped for any other.
+    """
+
+    provider: str  # differs by API and host: "anthropic:api.anthropic.com"
+    blocks: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class MessageImage:
+    """An image in a message."""
+
+    media_type: str  # "image/png"
+    data: str  # in base64
+
+
+@dataclass(frozen=True)
 class ChatMessage:
     """One message that a model reads."""
 
@@ -158,6 +178,9 @@ class ChatMessage:
     text: str
     calls: tuple[ToolCall, ...] = ()  # of an assistant's message
     call_id: str = ""  # of a tool's message: the call that it answers
+    native: NativeBlocks | None = None  # of an assistant's message: `ChatReply.native`
+    images: tuple[MessageImage, ...] = ()  # of a user's or a tool's message
+    is_error: bool = False  # of a tool's message: the call failed
 
 
 @dataclass(frozen=True)
@@ -195,6 +218,8 @@ class ChatReply:
     model: str = ""  # the model's name in the provider's answer
     stop: StopReason = "end"
     is_usage_reported: bool = True  # False: the provider reported none, and `usage` is an estimate
+    native: NativeBlocks | None = None  # the answer as its provider wrote it, to be sent back with it
+    thought: str = ""  # the thoughts, where the provider shows them
 
 
 class Chat(Protocol):
@@ -205,6 +230,11 @@ class Chat(Protocol):
         """The name of the model, "provider:model"."""
         ...
 
+    @property
+    def window_tokens(self) -> int:
+        """The size of the model's context window; question and answer share it."""
+        ...
+
     def reply(
         self,
         messages: Sequence[ChatMessage],
@@ -212,12 +242,15 @@ class Chat(Protocol):
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,
         timeout_s: float | None = None,
+        cancel: threading.Event | None = None,
     ) -> ChatReply:
         """Return the model's answer, within timeout_s (default: the model's own limit).
 
-        on_text receives the text piece by piece. With a schema, `value` satisfies it. Raises ModelFault:
-        ModelUnreachable, ModelBusy, ModelLate, ModelRefused, BadAnswer.
+        on_text receives the text piece by piece, on_thought the thoughts that the provider shows. With a schema,
+        `value` satisfies it. When `cancel` is set, the connection is closed within about 100 ms, also while nothing
+        arrives. Raises ModelFault: ModelUnreachable, ModelBusy, ModelLate, ModelRefused, BadAnswer, ModelCancelled.
         """
         ...
 

@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -264,6 +265,7 @@ class ClientChat:
         self._client = settings.name.partition(":")[0]
         self._now = now
         self.name = settings.name
+        self.window_tokens = settings.window_tokens
 
     def reply(
         self,
@@ -272,7 +274,9 @@ class ClientChat:
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,  # noqa: ARG002 - follows
         timeout_s: float | None = None,
+        cancel: threading.Event | None = None,  # noqa: ARG002 - follows
     ) -> ChatReply:
         """Return the model's answer; see `Chat.reply`. It arrives in one piece. Raises ModelRefused for tools."""
         if tools:

@@ -20,9 +20,8 @@ from typing import Any
 from perdure.errors import ModelFault, ModelFileMissing, ModelRefused, RuntimeMissing
 from perdure.models import openai_chat, sdk_calls
 from perdure.models.chat import ChatMessage, ChatReply, ToolSpec, check_reply
-from perdure.models.settings import ModelSettings
+from perdure.models.settings import GGUF_WINDOW_TOKENS, ModelSettings
 
-CONTEXT_TOKENS = 8192  # shared by question and answer
 # One thread on a machine with two cores: threads wait for each other by spinning. There, under load 4 to 7, one
 # thread wrote 32 to 42 tokens a second of SmolLM2-135M in Q4_1, and two wrote 2 to 17 for five times the CPU time.
 THREADS = max(1, (os.cpu_count() or 1) // 2)
@@ -38,6 +37,7 @@ class GgufChat:
         """Store the settings; nothing is loaded yet."""
         self._settings = settings
         self.name = settings.name
+        self.window_tokens = settings.window_tokens
 
     def reply(
         self,
@@ -46,14 +46,16 @@ class GgufChat:
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,  # noqa: ARG002 - follows
         timeout_s: float | None = None,
+        cancel: threading.Event | None = None,  # noqa: ARG002 - follows
     ) -> ChatReply:
         """Return the model's answer; see `Chat.reply`. The time limit includes waiting for other answers, not
         loading.
         """
         completion = openai_chat.PartialCompletion(Path(self._settings.model).name)
         request = {**openai_chat.build_request(messages, schema, tools), **self._build_options()}
-        server = _get_server(Path(self._settings.model).expanduser())
+        server = _get_server(Path(self._settings.model).expanduser(), self.window_tokens)
         deadline = sdk_calls.start_deadline(self._settings.timeout_s if timeout_s is None else timeout_s)
         if not _answer_lock.acquire(timeout=deadline.left_s):
             raise deadline.make_fault()
@@ -112,15 +114,15 @@ def _stream_answer(
         raise errors[0]
 
 
-def _get_server(path: Path) -> Any:
+def _get_server(path: Path, window_tokens: int) -> Any:
     """Return the server that holds this file. Raises RuntimeMissing, ModelFileMissing, ModelFault."""
     with _load_lock:
         if str(path) not in _servers:
-            _servers[str(path)] = _load_server(path)
+            _servers[str(path)] = _load_server(path, window_tokens)
         return _servers[str(path)]
 
 
-def _load_server(path: Path) -> Any:
+def _load_server(path: Path, window_tokens: int) -> Any:
     try:
         llama = importlib.import_module("xllamacpp")
     except ImportError as error:
@@ -128,15 +130,15 @@ def _load_server(path: Path) -> Any:
     if not path.is_file():
         raise ModelFileMissing(str(path))
     try:
-        return llama.Server(_build_parameters(llama, path))
+        return llama.Server(_build_parameters(llama, path, window_tokens))
     except (RuntimeError, ValueError) as error:
         raise ModelFault(f"{path}: {error}") from error
 
 
-def _build_parameters(llama: Any, path: Path) -> Any:
+def _build_parameters(llama: Any, path: Path, window_tokens: int = GGUF_WINDOW_TOKENS) -> Any:
     parameters = llama.CommonParams()
     parameters.model.path = str(path)
-    parameters.n_ctx = CONTEXT_TOKENS
+    parameters.n_ctx = window_tokens
     parameters.n_parallel = 1
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = THREADS
     parameters.cpuparams.poll = parameters.cpuparams_batch.poll = 0  # waiting threads sleep

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -150,6 +151,7 @@ class OpenAIChat:
         """Store the settings; nothing is loaded and nothing is sent yet."""
         self._settings = settings
         self.name = settings.name
+        self.window_tokens = settings.window_tokens
 
     def reply(
         self,
@@ -158,7 +160,9 @@ class OpenAIChat:
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,  # noqa: ARG002 - follows
         timeout_s: float | None = None,
+        cancel: threading.Event | None = None,  # noqa: ARG002 - follows
     ) -> ChatReply:
         """Return the model's answer; see `Chat.reply`."""
         completion = PartialCompletion(self._settings.model)

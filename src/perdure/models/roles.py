@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -135,6 +136,11 @@ class MeteredChat:
         self._provider = chat.name.partition(":")[0]
         self.name = chat.name
 
+    @property
+    def window_tokens(self) -> int:
+        """The size of the model's context window."""
+        return self._chat.window_tokens
+
     def reply(
         self,
         messages: Sequence[ChatMessage],
@@ -142,7 +148,9 @@ class MeteredChat:
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
+        on_thought: Callable[[str], None] | None = None,
         timeout_s: float | None = None,
+        cancel: threading.Event | None = None,
     ) -> ChatReply:
         """Return the model's answer; see `Chat.reply`.
 
@@ -154,7 +162,15 @@ class MeteredChat:
         call_id = self._meter.begin(self._model_call, max_usage, self._compute_money(max_usage), self._limits.caps)
         began_s, usage, outcome, n_estimated = time.monotonic(), TokenUsage(n_input), "interrupted", None
         try:
-            reply = self._chat.reply(masked_messages, schema=schema, tools=tools, on_text=on_text, timeout_s=timeout_s)
+            reply = self._chat.reply(
+                masked_messages,
+                schema=schema,
+                tools=tools,
+                on_text=on_text,
+                on_thought=on_thought,
+                timeout_s=timeout_s,
+                cancel=cancel,
+            )
             usage, outcome = reply.usage, {"end": "done", "tool": "done"}.get(reply.stop, reply.stop)
             n_estimated = n_input if reply.is_usage_reported else None
             return reply
@@ -251,6 +267,7 @@ def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
         max_output_tokens=config.max_output_tokens,
         timeout_s=float(config.timeout_s),
         program=config.program,
+        window_tokens=settings.find_window(config.provider, config.model, config.window_tokens),
     )
 
 
