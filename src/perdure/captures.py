@@ -20,10 +20,10 @@ from perdure import disk, formats, log
 from perdure.archive import ingest
 from perdure.archive.archive import Delta, StoreResult
 from perdure.archive.manifest import RunRecord
-from perdure.capture import enqueue, host_memories, policy, transcripts
+from perdure.capture import enqueue, host_memories, policy, session_file, transcripts
 from perdure.capture.enqueue import OutboxDelta
 from perdure.connections import Connections, Progress, utc_now
-from perdure.errors import FormatFault, IndexFault, PerdureError, UsageError
+from perdure.errors import ArchiveFault, FormatFault, IndexFault, PerdureError, SessionHeld, UsageError
 from perdure.formats import external
 from perdure.identity import find_project
 from perdure.index import runs
@@ -199,6 +199,7 @@ class Captures:
         newest_first: begin with the session that was captured last. With a limit, a drain of another process is not
         waited for longer than that (Busy).
         """
+        self._drain_sessions()
         if not any((self._path / "outbox").glob("*.delta")):
             return 0
         n_settled, ends_s = 0, time.monotonic() + limit_s if limit_s is not None else None
@@ -218,6 +219,35 @@ class Captures:
                 item.path.unlink(missing_ok=True)
                 n_settled += 1
         return n_settled
+
+    def _drain_sessions(self) -> None:
+        """Archive what killed processes left of sessions that Perdure held itself."""
+        for session in session_file.list_sessions(self._path):
+            with contextlib.suppress(SessionHeld), session_file.SessionFile(self._path, session) as file:
+                self.archive_session(file)
+                file.delete()
+
+    def archive_session(self, file: session_file.SessionFile) -> int:
+        """Move the entries of a session's file into the archive, and return the log's end.
+
+        They are durable there when this returns. The file keeps them until its holder begins it anew.
+        Raises UsageError where nothing of it may be kept.
+        """
+        header, entries = file.read()
+        if not header:
+            return 0
+        origin = msgspec.convert(header["origin"], Origin)
+        delta = self.delta(origin, entries, path=None, from_offset=header["from_offset"])
+        delta = replace(delta, user=header["user"], machine=header["machine"], agent=header["agent"])
+        if not entries:
+            return delta.from_offset
+        (answer,) = self._archive.store([delta], now=utc_now(), tombstones=self._connections.tombstones())
+        if answer.outcome == "accepted":  # a part of it was archived before its process died
+            rest = replace(delta, data=entries[answer.to_offset - delta.from_offset :], from_offset=answer.to_offset)
+            (answer,) = self._archive.store([rest], now=utc_now(), tombstones=self._connections.tombstones())
+        if answer.outcome not in ("stored", "already"):
+            raise ArchiveFault(f"session {origin.session}: {answer.outcome} at {delta.from_offset}")
+        return answer.to_offset
 
     def _settle(self, item: OutboxDelta) -> None:
         """Archive one delta of the outbox."""

@@ -5,6 +5,7 @@ PerdureError
 │   ├── EditRefused
 │   └── ToolError
 ├── NotFound                   not found, or not visible to this principal; exit status 4
+│   ├── SessionMissing
 │   ├── MemoryMissing
 │   ├── FloorMissing
 │   ├── ProposalMissing
@@ -66,7 +67,8 @@ PerdureError
 ├── ServiceFault               the resident home does not start, stop or work as it should
 ├── NothingToExport            no memory has a path below the given one; nothing was written
 └── Busy                       another process holds the lock
-    └── AlreadyServing
+    ├── AlreadyServing
+    └── SessionHeld
 """
 
 from __future__ import annotations
@@ -124,6 +126,10 @@ class RecallMissing(NotFound):
 
 class JobMissing(NotFound):
     """`perdure jobs` lists the jobs."""
+
+
+class SessionMissing(NotFound):
+    """There is no session or entry of this name. `perdure sessions` lists them."""
 
 
 class MemoryMissing(NotFound):
@@ -398,3 +404,7 @@ class Busy(PerdureError):
 
 class AlreadyServing(Busy):
     """A resident process already runs for this home. `perdure serve --stop` ends it."""
+
+
+class SessionHeld(Busy):
+    """Another process holds this session. `perdure chat --fork SESSION` continues it as a session of its own."""

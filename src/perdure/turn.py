@@ -299,9 +299,13 @@ class _EventTurn:
         """Build the floor block, once from one emptying of the context to the next, and the notices about it.
 
         An empty floor counts as given: what is written meanwhile is for the next session. In a copy of a session
-        the client replays the floor of the original.
+        the client replays the floor of the original. A session of our own has it in its system prompt.
         """
+        from perdure.types import OWN_RUNTIME
+
         event, settings = self.event, self.home.config.live
+        if event.client == OWN_RUNTIME:
+            return [], []
         if settings.shadow or not settings.floor or session_state.has_floor or (event.agent and not settings.subagents):
             return [], []
         if event.cause == _FORK_CAUSE:

@@ -20,10 +20,11 @@ OTHER_LINES = "other-lines"  # the session of its lines that name neither a sess
 MCP_RUNTIME = "mcp"  # of documents that a server gave over the Model Context Protocol
 STORE_RUNTIMES = ("claude-mem", "mem0", "basic-memory", "memory-server", "markdown")  # of records of other products
 EXTERNAL_RUNTIMES = (*STORE_RUNTIMES, MCP_RUNTIME)  # not detected in files: an import makes their lines
+OWN_RUNTIME = "perdure"  # of the sessions that Perdure holds itself
 RUNTIMES = (
     "claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode",
     "qwen-code", "kimi-code", "cline", "aider", "messages", "notes",
-    "claude-code-prompts-only", "codex-prompts-only", "host-memory", "instructions", *EXTERNAL_RUNTIMES,
+    "claude-code-prompts-only", "codex-prompts-only", OWN_RUNTIME, "host-memory", "instructions", *EXTERNAL_RUNTIMES,
 )  # fmt: skip
 
 

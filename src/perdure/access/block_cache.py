@@ -1,10 +1,13 @@
-"""The file with the blocks that the proxy put beside messages: where it is, and how forgetting deletes it.
+"""The files with the blocks that were put beside messages, by the proxy and in sessions of our own: where they are, and
+how forgetting deletes them.
 
-A block may hold the words of any memory, so forgetting one deletes all. A running proxy notices that its file is gone.
+A block may hold the words of any memory, so forgetting one deletes all. A running proxy or session notices that its
+file is gone.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 
@@ -13,8 +16,14 @@ def get_path(home: Path) -> Path:
     return home / "cache" / "proxy.db"
 
 
+def get_session_path(home: Path, session: str) -> Path:
+    """Return the path of the file of one session of our own."""
+    return home / "cache" / "sessions" / f"{session}.jsonl"
+
+
 def delete(home: Path) -> None:
-    """Delete the file. It is a cache: what goes on asks its provider to read some text again."""
+    """Delete the files. They are caches: what goes on asks its provider to read some text again."""
+    shutil.rmtree(home / "cache" / "sessions", ignore_errors=True)
     path = get_path(home)
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

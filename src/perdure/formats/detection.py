@@ -8,10 +8,10 @@ from pathlib import PurePath
 from typing import Any
 
 from perdure.capture import host_memories
-from perdure.formats import aider, cline, codex, kimi_code, messages, prompts_only, qwen_code
+from perdure.formats import aider, cline, codex, kimi_code, messages, perdure, prompts_only, qwen_code
 from perdure.formats.json_text import MAX_HEAD_BYTES, get_first_line, read_document, read_objects
 from perdure.formats.store import SQLITE_MAGIC
-from perdure.types import Json
+from perdure.types import OWN_RUNTIME, Json
 
 _MARKDOWN = frozenset((".md", ".markdown", ".mdx", ".mkd"))
 _HEADING = re.compile(rb"^#{1,6} \S", re.M)
@@ -140,6 +140,7 @@ def _is_messages(line: Json, kind: Any) -> bool:  # noqa: ARG001 - every test is
 
 
 _LINES: tuple[tuple[str, Callable[[Json, Any], bool]], ...] = (
+    (OWN_RUNTIME, lambda line, _: perdure.is_start(line)),
     ("codex", _is_codex),
     ("qwen-code", lambda line, _: qwen_code.is_record(line)),
     ("kimi-code", lambda line, _: kimi_code.is_entry(line)),

@@ -1,0 +1,281 @@
+"""A conversation with a model, held by Perdure: each turn assembles the context afresh, asks, runs tools, and is kept.
+
+Every entry is on disk before it is used, so a killed process loses nothing that anybody saw: a call without a result is
+closed as "interrupted", and no tool runs twice by itself. What recall puts beside a message follows the rules of a hook
+(`turn.py`): silence, projects, what this session was told already, and what left its context in a compaction.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from perdure import turn
+from perdure.capture import events
+from perdure.capture.events import HookEvent
+from perdure.connections import local_now
+from perdure.errors import ConfigFault, ModelCancelled, ModelFault
+from perdure.formats.perdure import INTERRUPTED, Branch, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
+from perdure.models.chat import Chat, ChatReply, ToolSpec
+from perdure.session.assemble import assemble_messages
+from perdure.session.blocks import FLOOR, BlockFile
+from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree, resolve_entry
+from perdure.session.tree import list_open_calls
+from perdure.types import OWN_RUNTIME
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+
+RECALL_MS = 1000  # a message waits for recall at most so long
+_RESIDENT_MS = 300  # of it, for the resident home; it has its models loaded
+JOB = "chat"  # the job under which the calls are metered
+NO_MODEL = "models.roles.resident has no model; docs/models.md shows how to set one (a provider, or a local GGUF file)"
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """What a tool gives back to the model."""
+
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that the model may call."""
+
+    spec: ToolSpec
+    run: Callable[[Mapping[str, Any]], ToolOutput]
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Functions that are told what happens in a turn; each may be left out."""
+
+    on_text: Callable[[str], None] | None = None  # a piece of the answer
+    on_thought: Callable[[str], None] | None = None
+    on_recall: Callable[[turn.HookReply], None] | None = None  # what recall put beside the message
+    on_call: Callable[[CallEntry], None] | None = None  # a tool is about to run
+    on_output: Callable[[Message], None] | None = None  # it has run
+    on_compact: Callable[[str], None] | None = None  # "compressing…" begins and ends
+
+
+class Session:
+    """One session, held by this process. Use it from one thread, and close it."""
+
+    def __init__(self, home: Home, log: SessionLog, chat: Chat, *, tools: Sequence[Tool] = (), mode: str | None = None):
+        """Go on with a session. mode: "keyword" recalls without a model."""
+        self._home, self._log, self._chat, self._mode = home, log, chat, mode
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
+        self._close_open_calls()
+
+    @property
+    def session(self) -> str:
+        """The id of the session."""
+        return self._log.session
+
+    @property
+    def log(self) -> SessionLog:
+        """The log of the session."""
+        return self._log
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Archive the last turn, and give the session up."""
+        self._log.close()
+
+    # a turn -----------------------------------------------------------------------------------------------
+
+    def say(
+        self,
+        text: str,
+        *,
+        images: Sequence[ImageEntry] = (),
+        listener: Listener = Listener(),
+        cancel: threading.Event | None = None,
+    ) -> Message:
+        """Send a message of a person, and return the model's last answer; all of it is kept.
+
+        Raises ModelFault: what was said until then is kept, and the next message goes on from there.
+        """
+        message = Message(role="user", text=text, images=tuple(images), **self._log.make_fields())
+        self._log.append(message)
+        try:
+            self._blocks.write(message.id, self._recall(message, listener))
+            return self._answer(listener, cancel)
+        finally:
+            self._log.archive()
+
+    def _recall(self, message: Message, listener: Listener) -> str:
+        """Return the text beside a message: the recalled block, then time and place."""
+        cwd = self._log.cwd or ""
+        reply = self._ask_recall(HookEvent(OWN_RUNTIME, "prompt", self.session, cwd, prompt=message.text))
+        if listener.on_recall:
+            listener.on_recall(reply)
+        location_line = self._home.floor.location_line(cwd=cwd or None, now=local_now())
+        return "\n\n".join(filter(None, (reply.text, location_line)))
+
+    def _ask_recall(self, event: HookEvent) -> turn.HookReply:
+        """Return what recall has for an event: from the resident home, or from this process where none runs."""
+        if not self._log.is_kept:
+            return turn.EMPTY_REPLY
+        request = {"op": "event", "event": event._asdict(), "limit_ms": _RESIDENT_MS}
+        started_s = time.monotonic()
+        try:
+            answer = events.ask_resident(self._home.path, request, timeout_s=_RESIDENT_MS / 1000)
+            if "error" not in answer:
+                return turn.HookReply(str(answer.get("text") or ""), str(answer.get("notice") or ""))
+        except (OSError, ValueError):
+            pass
+        left_ms = RECALL_MS - int((time.monotonic() - started_s) * 1000)
+        return turn.answer_event(self._home, event, limit_ms=left_ms, mode=self._mode)
+
+    def _answer(self, listener: Listener, cancel: threading.Event | None) -> Message:
+        """Ask the model, and run the tools that it calls, until it answers without a call."""
+        while True:
+            message = self._ask_model(listener, cancel)
+            if not message.calls:
+                return message
+            for call in message.calls:
+                self._run_call(call, listener)
+
+    def _ask_model(self, listener: Listener, cancel: threading.Event | None) -> Message:
+        """Ask for one answer, and log it; a cancelled one as far as it came."""
+        messages = assemble_messages(self._log.find_path(), self._read_texts())
+        specs, pieces = [tool.spec for tool in self._tools.values()], []
+
+        def take_text(piece: str) -> None:
+            pieces.append(piece)
+            if listener.on_text:
+                listener.on_text(piece)
+
+        try:
+            reply = self._chat.reply(
+                messages, tools=specs, on_text=take_text, on_thought=listener.on_thought, cancel=cancel
+            )
+        except ModelFault as error:
+            if pieces or isinstance(error, ModelCancelled):
+                stop = "cancelled" if isinstance(error, ModelCancelled) else "failed"
+                fields = self._log.make_fields()
+                self._log.append(Message(role="assistant", text="".join(pieces), stop=stop, **fields))
+            raise
+        answer = self._make_answer(reply)
+        self._log.append(answer)
+        return answer
+
+    def _make_answer(self, reply: ChatReply) -> Message:
+        usage = reply.usage
+        return Message(
+            role="assistant",
+            text=reply.text,
+            thought=reply.thought,
+            calls=tuple(CallEntry(id=call.id, name=call.name, input=call.input) for call in reply.calls),
+            native=NativeEntry(provider=reply.native.provider, blocks=reply.native.blocks) if reply.native else None,
+            model=reply.model or self._chat.name,
+            stop=reply.stop,
+            usage=UsageEntry(
+                n_input=usage.n_input,
+                n_output=usage.n_output,
+                n_cache_read=usage.n_cache_read,
+                n_cache_write=usage.n_cache_write,
+                money=self._home.connections.roles().compute_cost("resident", usage),
+                is_reported=reply.is_usage_reported,
+            ),
+            **self._log.make_fields(),
+        )
+
+    def _run_call(self, call: CallEntry, listener: Listener) -> None:
+        """Run one call, and log what it gives back."""
+        if listener.on_call:
+            listener.on_call(call)
+        tool = self._tools.get(call.name)
+        if tool is None:
+            output = ToolOutput(f"there is no tool {call.name!r}", is_error=True)
+        else:
+            try:
+                output = tool.run(call.input)
+            except Exception as error:  # noqa: BLE001 - the model reads what a tool could not do, and goes on
+                output = ToolOutput(f"{type(error).__name__}: {error}", is_error=True)
+        message = self._append_output(call, output)
+        if listener.on_output:
+            listener.on_output(message)
+
+    def _append_output(self, call: CallEntry, output: ToolOutput) -> Message:
+        message = Message(
+            role="tool",
+            text=output.text,
+            call_id=call.id,
+            tool=call.name,
+            is_error=output.is_error,
+            **self._log.make_fields(),
+        )
+        self._log.append(message)
+        return message
+
+    def _close_open_calls(self) -> None:
+        """Give the calls that a killed process left without a result one that says so."""
+        for call in list_open_calls(self._log.find_path()):
+            self._append_output(call, ToolOutput(INTERRUPTED, is_error=True))
+
+    # what stands beside the messages --------------------------------------------------------------------
+
+    def copy_texts(self, session: str) -> None:
+        """Take the texts of another session, so that a fork begins like its origin, byte for byte."""
+        for name, text in BlockFile(self._home.path, session, is_kept=True).read().items():
+            self._blocks.write(name, text)
+
+    def _read_texts(self) -> Mapping[str, str]:
+        """Return the floor and the texts beside the messages; a floor that is gone is made anew."""
+        texts = self._blocks.read()
+        if FLOOR not in texts:
+            cwd = self._log.cwd
+            layers = self._home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now())
+            self._blocks.write(FLOOR, layers.text)
+            texts = self._blocks.read()
+        return texts
+
+
+def open_session(
+    home: Home,
+    resume: str = "",
+    *,
+    fork: bool = False,
+    cwd: str | None = None,
+    chat: Chat | None = None,
+    tools: Sequence[Tool] = (),
+    mode: str | None = None,
+    job: str = JOB,
+) -> Session:
+    """Begin a session, or go on with one.
+
+    resume: the beginning of the id of a session, or of an entry of one: then the session goes on from there, and what
+    was said after it stays as another branch. fork: go on as a session of its own. chat: your own model, instead of the
+    one that the settings give the role resident. Raises SessionMissing, SessionHeld, ConfigFault where no model is set.
+    """
+    chat = chat or home.chat("resident", job=job)
+    if chat is None:
+        raise ConfigFault(NO_MODEL)
+    if not resume:
+        return Session(home, create_log(home, cwd=cwd), chat, tools=tools, mode=mode)
+    session, entry = resolve_entry(home, resume)
+    if fork:
+        leaf, cwd = entry or read_tree(home, session).leaf, cwd or read_start(home, session).cwd or None
+        forked = Session(home, create_log(home, cwd=cwd, forked_from=(session, leaf)), chat, tools=tools, mode=mode)
+        forked.copy_texts(session)
+        return forked
+    log = open_log(home, session)
+    if entry and entry != log.tree.leaf:
+        log.append(Branch(left=log.tree.leaf, **{**log.make_fields(), "parent": entry}))
+    return Session(home, log, chat, tools=tools, mode=mode)
