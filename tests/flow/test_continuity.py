@@ -7,7 +7,8 @@ were sent the same (features R12, R15, E16).
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import perdure
 from perdure.models.chat import ChatMessage
+from perdure.session.session import open_session
 from rig.model_server import ModelServer
 
 NOW = datetime(2026, 11, 22, 9, 5, tzinfo=UTC)
@@ -37,6 +39,20 @@ PROBES = (  # a question, and the line that whoever has this memory answers from
     ("Which database do we use for the orchard?", r"orchard is kept in (PostgreSQL)"),
     ("When does the ferry to Skarholm leave?", r"ferry to Skarholm leaves at (06:40)"),
 )
+
+MORE_PROBES = (  # a question, and the words of the memory that answers it
+    ("Who looks after the bees?", r"(Otto) looks after the bees"),
+    ("Which branch do we release from?", r"release from the branch (harbour)"),
+    ("What is the gate code of the orchard?", r"gate code of the orchard is (2291)"),
+    ("Which editor does Ada prefer?", r"Ada prefers the editor (Helix)"),
+    ("How do we name migrations?", r"migrations are named by (date)"),
+    ("Which printer is in the study?", r"printer in the study is the (Brother)"),
+    ("When is the chimney swept?", r"chimney is swept in (October)"),
+    ("Which licence does the ferry timetable have?", r"ferry timetable has the licence (CC0)"),
+    ("What do we call the backup disk?", r"backup disk is called (Marten)"),
+    ("Which queue do we use for the mail?", r"queue for the mail is (Valkey)"),
+)
+MODELS = (("anthropic", "m-1"), ("openai", "m-2"), ("anthropic", "m-3"), ("openai", "m-4"))
 
 
 @pytest.fixture
@@ -114,3 +130,38 @@ def test_two_models_answer_the_same_from_one_store(store: Path) -> None:
     for (question, known), (system, said) in zip(PROBES, requests["openai"], strict=True):
         assert said[-1][1].startswith(question)
         assert re.search(known, f"{system}\n{said[-1][1]}"), question
+
+
+def ask_all(path: Path, provider: str, model: str) -> tuple[list[str], list[str]]:
+    """Ask every probe in one session; return (system prompt, all messages) of each request."""
+    with ModelServer() as server:
+        url = server.url if provider == "anthropic" else f"{server.url}/v1"
+        (path / "config.toml").write_text(TABLE.format(provider=provider, model=model, url=url))
+        with perdure.open(path, user="ada") as home, open_session(home) as session:
+            for question, _ in (*PROBES, *MORE_PROBES):
+                assert session.say(question).model == model
+        sent = [read(request.body) for request in server.requests]
+    return [system for system, _ in sent], ["\n".join(text for _, text in said) for _, said in sent]
+
+
+def test_twenty_probes_reach_four_models_alike(store: Path, tmp_path: Path) -> None:
+    with perdure.open(store, user="ada") as home:
+        yesterday = datetime.now().astimezone().date() - timedelta(days=1)
+        home.floor.write(f"diary/{yesterday}", "Dear next one: the roof was half done.", by="agent")
+        for _, known in MORE_PROBES:
+            home.remember(re.sub(r"[()]", "", known).capitalize() + ".")
+    answers = []
+    for n, (provider, model) in enumerate(MODELS):
+        path = tmp_path / f"home{n}"
+        shutil.copytree(store, path)
+        systems, messages = ask_all(path, provider, model)
+        assert len(set(systems)) == 1
+        found = []
+        for (question, known), message in zip((*PROBES, *MORE_PROBES), messages, strict=True):
+            match = re.search(known, f"{systems[0]}\n{message}", re.IGNORECASE)
+            assert question in message
+            assert match, question
+            found.append(match[1].lower())
+        answers.append((systems[0], found))
+    assert len(answers[0][1]) == 20
+    assert all(each == answers[0] for each in answers)
