@@ -21,17 +21,17 @@ import perdure
 from benchmarks import corpus
 from benchmarks.common import save, scratch, size_of, table, timed
 from benchmarks.parse import SHARED
-from perdure import text
-from perdure.index import catchup, projection, write
+from perdure import connections, text
+from perdure.index import projection, write
 
 N_RUNS = 3
 STAGES = (  # (name, module, function); those indented are part of the one above
-    ("parse (with reading)", catchup, "parse_run"),
-    ("project", catchup, "project"),
+    ("parse (with reading)", connections, "parse_run"),
+    ("project", projection, "project_run"),
     ("  mask secrets", projection, "mask"),
     ("  chunk", text, "split"),
     ("  entities", text, "entities"),
-    ("write", catchup, "write_run"),
+    ("write", write, "write_run"),
     ("  terms for the index", write, "index_terms"),
     ("  chunk rows and words (FTS5)", write, "insert_chunk"),
 )
@@ -76,7 +76,7 @@ def once(folder: Path) -> dict[str, Any]:
 
 
 def stages(folder: Path) -> dict[str, float]:
-    with scratch() as place, perdure.open(place / "home") as home, clocks() as spent:
+    with scratch() as place, clocks() as spent, perdure.open(place / "home") as home:
         with timed() as capture:
             home.import_files([folder], index=False)
         with timed() as index:
