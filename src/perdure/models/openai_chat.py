@@ -243,7 +243,8 @@ class PartialCompletion:
             call_texts = (call["name"] + call["arguments"] for call in self._calls.values())
             return estimate_usage(messages, "".join((self._read_thought(), *self._pieces, *call_texts)))
         details = self._usage.get("prompt_tokens_details") or {}
-        n_read, n_written = details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0
+        n_read = details.get("cached_tokens") or self._usage.get("prompt_cache_hit_tokens") or 0  # the second: DeepSeek
+        n_written = details.get("cache_write_tokens") or 0
         n_prompt = self._usage.get("prompt_tokens") or 0
         return TokenUsage(
             max(0, n_prompt - n_read - n_written), self._usage.get("completion_tokens") or 0, n_read, n_written
