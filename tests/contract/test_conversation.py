@@ -266,6 +266,24 @@ def test_details_of_reasoning_are_put_together(server: ModelServer) -> None:
     assert block["reasoning_details"] == [{**first, "text": "Hm, so.", "signature": "c2ln"}, encrypted]
 
 
+def test_thoughts_among_the_parts_of_the_content(server: ModelServer) -> None:
+    """The form of Mistral's models that think."""
+
+    def think(text: str) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+    deltas = [{"content": [think("Hm, ")]}, {"content": [think("so.")]}, {"content": [{"type": "text", "text": "In "}]}]
+    server.answers = [Answer("1815.", thoughts=deltas)]
+    chat, thoughts = make_chat("openai", server), []
+    reply = chat.reply([ChatMessage("user", "?")], on_thought=thoughts.append)
+    assert (reply.text, reply.thought, thoughts) == ("In 1815.", "Hm, so.", ["Hm, ", "so."])
+    chat.reply([ChatMessage("user", "?"), to_message(reply), ChatMessage("user", "And?")])
+    assert server.requests[1].body["messages"][1] == {
+        "role": "assistant",
+        "content": [think("Hm, so."), {"type": "text", "text": "In 1815."}],
+    }
+
+
 def test_thoughts_of_another_model_are_left_out(kind: str, server: ModelServer) -> None:
     server.answers = script(kind)
     other_kind = "openai" if kind == "anthropic" else "anthropic"
