@@ -241,8 +241,6 @@ def _add_message(collector: TurnCollector, entry: Message, line: Line, spawned: 
             add_call(draft, collector.tool_names, call.name, call.id, call.input)
         if entry.usage:
             usage = entry.usage
-            draft.n_tokens = sum_token_counts(
-                usage.n_input, usage.n_output, usage.n_cache_read, usage.n_cache_write
-            )
+            draft.n_tokens = sum_token_counts(usage.n_input, usage.n_output, usage.n_cache_read, usage.n_cache_write)
     draft.parts += collect_images([msgspec.to_builtins(image) for image in entry.images])
     collector.drafts.append(draft)

@@ -19,7 +19,7 @@ from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
 from perdure.errors import ConfigFault, ModelCancelled, ModelFault
-from perdure.formats.perdure import INTERRUPTED, Branch, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
+from perdure.formats.perdure import INTERRUPTED, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
 from perdure.models.chat import Chat, ChatReply, ToolSpec
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
@@ -183,6 +183,7 @@ class Session:
             thought=reply.thought,
             calls=tuple(CallEntry(id=call.id, name=call.name, input=call.input) for call in reply.calls),
             native=NativeEntry(provider=reply.native.provider, blocks=reply.native.blocks) if reply.native else None,
+            provider=self._chat.name.partition(":")[0],
             model=reply.model or self._chat.name,
             stop=reply.stop,
             usage=UsageEntry(
@@ -276,6 +277,6 @@ def open_session(
         forked.copy_texts(session)
         return forked
     log = open_log(home, session)
-    if entry and entry != log.tree.leaf:
-        log.append(Branch(left=log.tree.leaf, **{**log.make_fields(), "parent": entry}))
+    if entry:
+        log.move_leaf(entry)
     return Session(home, log, chat, tools=tools, mode=mode)
