@@ -187,7 +187,7 @@ def open_log(home: Home, session: str) -> SessionLog:
     """Open a session to go on with it. Raises SessionMissing, SessionHeld, UsageError for a log that was imported."""
     start = read_start(home, session)
     if not session_file.is_session_id(session):
-        raise UsageError(f"session {session} was not held by Perdure; `perdure chat --fork {session}` continues it")
+        raise UsageError(f"session {session} was imported; `perdure chat --resume {session} --fork` continues it")
     session_log = SessionLog(home, session, cwd=start.cwd or None, is_kept=may_keep(home, session, start.cwd or None))
     session_log.load()
     return session_log
