@@ -25,7 +25,7 @@ from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
 from perdure.session.catalog import resolve_name
 from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree
-from perdure.session.tree import list_open_calls
+from perdure.session.tree import list_branch_summaries, list_open_calls
 from perdure.types import OWN_RUNTIME
 
 if TYPE_CHECKING:
@@ -239,14 +239,21 @@ class Session:
             self._blocks.write(name, text)
 
     def _read_texts(self) -> Mapping[str, str]:
-        """Return the floor and the texts beside the messages; a floor that is gone is made anew."""
+        """Return the floor and the texts beside the messages, summaries of left branches among them.
+
+        A floor that is gone is made anew.
+        """
         texts = self._blocks.read()
         if FLOOR not in texts:
             cwd = self._log.cwd
             layers = self._home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now())
             self._blocks.write(FLOOR, layers.text)
             texts = self._blocks.read()
-        return texts
+        left_summaries = list_branch_summaries(self._log.find_path())
+        return texts | {
+            entry_id: "\n\n".join(filter(None, (texts.get(entry_id), summary)))
+            for entry_id, summary in left_summaries.items()
+        }
 
 
 def open_session(
