@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
+from click.testing import CliRunner
 
 import perdure
 from perdure.capture import session_file
@@ -18,6 +19,7 @@ from perdure.forgetting import delete_user_files
 from perdure.formats.perdure import INTERRUPTED, CallEntry, Message
 from perdure.session.log import create_log, list_session_ids, open_log, read_path, read_tree
 from perdure.session.session import open_session
+from perdure.surfaces.cli import cli
 from perdure.testing import ScriptedChat
 from perdure.types import ForgetRequest, Source
 
@@ -127,6 +129,8 @@ def test_a_call_without_a_result_is_closed_once(place):
 _CHILD = """
 import json, os, signal, sys
 from pathlib import Path
+from click.testing import CliRunner
+
 import perdure
 from perdure.capture.session_file import SessionFile
 from perdure.captures import Captures
@@ -547,3 +551,36 @@ def test_a_user_sees_and_erases_their_own_open_sessions_only(place, grep):
         abandon(other)
         delete_user_files(place, "ada")
         assert session_file.list_sessions(place) == [other.session]
+
+
+def test_status_and_doctor_report_what_a_killed_process_left(place):
+    def run(*words):
+        result = CliRunner().invoke(cli, [*words, "--json", "--home", str(place)])
+        return json.loads(result.output)["result"]
+
+    def check():
+        return [(c["grade"], c["found"]) for c in run("doctor")["checks"] if c["name"] == "sessions"]
+
+    (place / "config.toml").write_text(f'user = "ada"\n{SETTINGS}')
+    with perdure.open(place) as home:
+        assert check() == [("ok", "none is open")]
+        log = create_log(home, cwd=None)
+        write_turn(log)
+        assert run("status")["sessions"]["held"] == 1
+        assert check() == [("ok", "1 session held by a process")]
+        abandon(log)
+        assert run("status")["sessions"] | {"since_at": None, "left_bytes": 0} == {
+            "held": 0,
+            "left": 1,
+            "left_bytes": 0,
+            "since_at": None,
+            "set_aside": [],
+        }
+        log = create_log(home, cwd=None)  # status has archived the other
+        write_turn(log)
+        abandon(log)
+        path = session_file.to_path(place, log.session)
+        path.write_bytes(path.read_bytes()[:-5])
+        home.captures.drain()
+        assert check() == [("notice", "1 torn line set aside: no process had told anybody of it")]
+        assert "1 torn line set aside" in CliRunner().invoke(cli, ["status", "--home", str(place)]).output
