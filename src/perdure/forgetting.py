@@ -120,7 +120,9 @@ class Forgetting:
                 memories=[memory_id for memory_ids in memory_ids_by_name.values() for memory_id in memory_ids]
             )
         if record_ids := self._find_record_ids(named_memories):
-            targets = list({(t.run.run_id, t.turn_id): t for t in (*targets, *self.plan(record_ids))}.values())
+            targets += self.plan(record_ids)
+        targets += forget.target_summaries(self._archive, targets)
+        targets = list({(target.run.run_id, target.turn_id): target for target in targets}.values())
         return targets, self.memories_of(targets, [memory.memory_id for memory in named_memories]), lines
 
     def _find_record_ids(self, memories: Iterable[Memory]) -> list[str]:

@@ -16,7 +16,7 @@ import perdure
 from perdure.capture import session_file
 from perdure.errors import NewerFormat, SessionHeld, SessionMissing, UsageError
 from perdure.forgetting import delete_user_files
-from perdure.formats.perdure import INTERRUPTED, CallEntry, Message
+from perdure.formats.perdure import INTERRUPTED, Boundary, CallEntry, Message
 from perdure.session.log import create_log, list_session_ids, open_log, read_path, read_tree
 from perdure.session.session import open_session
 from perdure.surfaces.cli import cli
@@ -395,6 +395,39 @@ def test_a_forgotten_turn_is_gone_and_its_children_stay(place, grep):
         with open_session(home, old_leaf, fork=True, chat=ScriptedChat(["Yes."])) as fork:
             fork.say("Here too?")
             assert len([e for e in fork.log.find_path() if isinstance(e, Message)]) == 5
+
+
+def test_a_forgotten_turn_takes_the_summaries_of_it_along(place, grep):
+    """Of its session and of a fork; the summary of another session, and one written before it, stay."""
+
+    def compact(name, summary):
+        log = open_log(home, name)
+        log.append(Boundary(first_kept=log.tree.leaf, summary=summary, **log.make_fields()))
+        log.close()
+
+    with perdure.open(place, user="ada") as home:
+        with open_session(home, chat=ScriptedChat(["One.", "The marmalade."])) as session:
+            session.say("Hello.")
+            session.log.archive()
+            session.log.append(Boundary(first_kept="x", summary="They greeted.", **session.log.make_fields()))
+            session.say("Where is it?")
+        compact(session.session, "It is the marmalade.")
+        with open_session(home, session.session, fork=True, chat=ScriptedChat(["Yes."])) as fork:
+            fork.say("Sure?")
+        compact(fork.session, "They asked about marmalade.")
+        with open_session(home, chat=ScriptedChat(["Yes."])) as other:
+            other.say("Another thing.")
+        compact(other.session, "They like jam.")
+        home.captures.drain()
+        (turn_id,) = (hit.turn_id for hit in home.search("marmalade").hits if not hit.is_summary)
+        request = ForgetRequest(ids=(turn_id,))
+        report = home.forgetting.preview(request)
+        assert len(report.items) == 3
+        home.forgetting.delete(request, digest=report.digest)
+        assert grep(place, b"marmalade") == []
+        assert grep(place, b"They greeted.") and grep(place, b"They like jam.")
+        texts = [entry.text for entry in read_path(home, fork.session) if isinstance(entry, Message)]
+        assert texts == ["Hello.", "One.", "Where is it?", "Sure?", "Yes."]
 
 
 def test_a_session_goes_on_after_its_first_run_was_forgotten(place, grep):
