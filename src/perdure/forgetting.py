@@ -120,9 +120,7 @@ class Forgetting:
                 memories=[memory_id for memory_ids in memory_ids_by_name.values() for memory_id in memory_ids]
             )
         if record_ids := self._find_record_ids(named_memories):
-            targets += self.plan(record_ids)
-        targets += forget.target_summaries(self._archive, targets)
-        targets = list({(target.run.run_id, target.turn_id): target for target in targets}.values())
+            targets = list({(t.run.run_id, t.turn_id): t for t in (*targets, *self.plan(record_ids))}.values())
         return targets, self.memories_of(targets, [memory.memory_id for memory in named_memories]), lines
 
     def _find_record_ids(self, memories: Iterable[Memory]) -> list[str]:
@@ -172,7 +170,13 @@ class Forgetting:
             )
             for target in self._plan_for(kind, name, cascade=cascade):
                 targets[target.run.run_id, target.turn_id] = target
-        return list(targets.values())
+        return self._add_summaries(targets.values())
+
+    def _add_summaries(self, targets: Iterable[ForgetTarget]) -> list[ForgetTarget]:
+        """Return the targets with the summaries of them that sessions of our own hold."""
+        named = list(targets)
+        summaries = forget.target_summaries(self._archive, named)
+        return list({(target.run.run_id, target.turn_id): target for target in (*named, *summaries)}.values())
 
     def _plan_for(self, kind: str, name: str, *, cascade: bool) -> list[ForgetTarget]:
         if kind == "turn":
