@@ -24,10 +24,9 @@ from perdure.surfaces.cli.common import Shell, command
 @click.argument("identifier", metavar="ID")
 def resume_command(shell: Shell, identifier: str) -> None:
     """Go on with a session in the terminal: the same as `perdure chat --resume ID`."""
-    from perdure.surfaces.cli import cli
-
     home = ["--home", shell.home] if shell.home else []
-    cli.main(["chat", "--resume", identifier, *home], prog_name="perdure")
+    root = click.get_current_context().find_root().command
+    root.main(["chat", "--resume", identifier, *home], prog_name="perdure")
 
 
 @command(

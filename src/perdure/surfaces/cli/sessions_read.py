@@ -17,6 +17,7 @@ from perdure.access.redact import mask
 from perdure.errors import UsageError
 from perdure.formats.perdure import AnyEntry, Boundary, Branch, Label, Message, Title
 from perdure.home import Home
+from perdure.identity import find_project
 from perdure.session import export
 from perdure.session.catalog import (
     ListedSession,
@@ -49,8 +50,6 @@ _ID_CHARS = 8  # of an id that a person reads
 @click.option("--project", "is_project_only", is_flag=True, help="Only sessions of the project of this folder.")
 def list_command(shell: Shell, limit: int, is_project_only: bool) -> None:
     """List sessions, the one in which something was said last first: number, id, title, model, tokens and cost."""
-    from perdure.identity import find_project
-
     with shell.open_home() as home:
         sessions = list_sessions(home)
     if is_project_only:
