@@ -397,6 +397,24 @@ def test_a_forgotten_turn_is_gone_and_its_children_stay(place, grep):
             assert len([e for e in fork.log.find_path() if isinstance(e, Message)]) == 5
 
 
+def test_a_session_that_goes_on_meanwhile_drops_what_is_forgotten(place, grep):
+    chat = ScriptedChat(["The marmalade.", "Yes.", "Still."])
+    with perdure.open(place, user="ada") as home, open_session(home, chat=chat) as session:
+        session.say("Where is it?")
+        session.say("Sure?")
+        with perdure.open(place, user="ada") as other:
+            (hit,) = other.search("marmalade").hits
+            request = ForgetRequest(ids=(hit.turn_id,))
+            other.forgetting.delete(request, digest=other.forgetting.preview(request).digest)
+        session.say("And now?")
+        assert "marmalade" not in str(chat.asked[-1].messages)
+        texts = [entry.text for entry in session.log.find_path() if isinstance(entry, Message)]
+        assert texts == ["Where is it?", "Sure?", "Yes.", "And now?", "Still."]
+    assert grep(place, b"marmalade") == []
+    with perdure.open(place, user="ada") as home:
+        assert [e.text for e in read_path(home, session.session) if isinstance(e, Message)] == texts
+
+
 def test_a_forgotten_turn_takes_the_summaries_of_it_along(place, grep):
     """Of its session and of a fork; the summary of another session, and one written before it, stay."""
 

@@ -28,6 +28,7 @@ from perdure.types import OWN_RUNTIME, Origin, Source
 
 if TYPE_CHECKING:
     from perdure.archive.store import LedgerEntry
+    from perdure.archive.tombstones import Tombstones
     from perdure.home import Home
 
 _ID_CHARS = 10
@@ -52,6 +53,7 @@ class SessionLog:
         self.origin: list[AnyEntry] = []  # of a fork: the path in the session that it continues
         self._file = session_file.SessionFile(home.path, session, wait_s=_HELD_WAIT_S) if is_kept else None
         self._is_turn_kept = is_kept
+        self._tombstones = self._read_tombstones()
 
     @property
     def is_kept(self) -> bool:
@@ -91,9 +93,19 @@ class SessionLog:
         if self._file is not None:
             if isinstance(entry, Message) and entry.role == "user":
                 self._is_turn_kept = may_keep(self._home, self.session, self.cwd)
+                self._drop_forgotten()
             if self._is_turn_kept:
                 self._file.append(encode_entry(entry))
         self.tree.add(entry)
+
+    def _read_tombstones(self) -> Tombstones | None:
+        return self._home.connections.tombstones().get(self._home.user)
+
+    def _drop_forgotten(self) -> None:
+        """Read the log again if anything was forgotten since: a turn of it may be gone. Turns of pauses go, too."""
+        if (tombstones := self._read_tombstones()) is not self._tombstones:
+            self._tombstones = tombstones
+            self.load()
 
     def make_fields(self, now: datetime | None = None) -> dict[str, Any]:
         """Return the id, parent and time of the next entry on this path."""
