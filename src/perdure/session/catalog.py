@@ -218,6 +218,8 @@ def _read_overviews(home: Home) -> list[SessionOverview]:
             fresh[session] = _CachedOverview(state, read_overview(home, session))
     if fresh != cached and home.writable:
         _store_cache(home, fresh)
+        if _read_states(home) != states:  # something may have been forgotten meanwhile: keep no words of it
+            block_cache.get_overviews_path(home.path, home.user).unlink(missing_ok=True)
     return [known.overview for known in fresh.values()]
 
 
