@@ -23,6 +23,7 @@ from perdure.errors import (
 )
 from perdure.formats.perdure import INTERRUPTED, Message
 from perdure.models.chat import ChatReply, ToolCall, ToolSpec
+from perdure.session.catalog import list_sessions
 from perdure.session.log import read_path
 from perdure.session.session import Tool, ToolOutput, open_session
 from perdure.testing import ScriptedChat
@@ -209,6 +210,22 @@ def test_a_read_only_home_reads(read_only, message):
         ):
             with pytest.raises(ReadOnlyHome):
                 call()
+
+
+def test_sessions_of_a_read_only_home_are_read_and_go_on_in_memory(read_only, tmp_path):
+    with perdure.open(tmp_path / "home", user="ada") as home:
+        with open_session(home, chat=ScriptedChat(["One."])) as session:
+            session.say("Hello.")
+        home.upkeep.catch_up()
+    view = read_only()
+    before = snapshot(view)
+    with perdure.open(view, user="ada") as home:
+        assert [item.overview.title for item in list_sessions(home)] == ["Hello."]
+        for resume in (session.session, ""):
+            with open_session(home, resume, chat=ScriptedChat(["Two."])) as unkept:
+                assert unkept.say("And now?").text == "Two."
+                assert len(unkept.log.find_path()) == (5 if resume else 3)
+    assert snapshot(view) == before
 
 
 def test_read_only_home_without_its_caches_is_read(read_only, tmp_path):

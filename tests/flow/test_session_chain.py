@@ -278,6 +278,19 @@ def test_a_branch_is_left_with_a_summary_and_labels(place):
     assert run(place, "branch", session, status=2)
 
 
+def test_an_edit_that_may_not_be_kept_is_refused(place):
+    with perdure.open(place) as home:
+        session = hold(home, "One.", "Two.")
+        point = read_tree(home, session).find_path()[2].id
+        home.captures.pause()
+    for words in (("title", session, "x"), ("label", point, "x"), ("branch", point)):
+        assert "capture is paused" in run(place, *words, status=2)
+    with perdure.open(place) as home:
+        home.captures.resume()
+        with open_session(home, session, chat=ScriptedChat()):
+            assert "holds this session" in run(place, "title", session, "x", status=5)
+
+
 def test_a_branch_after_a_call_begins_after_its_results(place):
     """What ran must not pass for interrupted, and no model may read a call without its result."""
     call = ChatReply("I look.", calls=(ToolCall("c1", "read", {}),), model="m")

@@ -353,15 +353,18 @@ def test_an_imported_log_can_be_read_and_forked_only(place, tmp_path):
         "text": "hi",
     }
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (start, message)))
+    (place / "x.jsonl").write_text('["e2", "smuggled"]\n')
     with perdure.open(place, user="ada") as home:
         assert home.import_files([tmp_path / "log.jsonl"]).by_runtime == {"perdure": 1}
         (session,) = list_session_ids(home)
         with pytest.raises(UsageError, match="--fork"):
             open_session(home, session, chat=ScriptedChat())
-        with open_session(home, session, fork=True, chat=ScriptedChat(["Yes."])) as fork:
+        chat = ScriptedChat(["Yes."])
+        with open_session(home, session, fork=True, chat=chat) as fork:
             fork.say("Go on.")
             assert [e.text for e in fork.log.find_path() if isinstance(e, Message)] == ["hi", "Go on.", "Yes."]
-    assert not list(tmp_path.glob("**/x.jsonl"))
+        assert "smuggled" not in str(chat.asked[0].messages)
+    assert list(tmp_path.glob("**/x.jsonl")) == [place / "x.jsonl"]
 
 
 def test_a_forgotten_turn_is_gone_and_its_children_stay(place, grep):

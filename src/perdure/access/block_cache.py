@@ -10,6 +10,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from perdure.identity import to_path_component
+
 
 def get_path(home: Path) -> Path:
     """Return the path of the file."""
@@ -17,8 +19,8 @@ def get_path(home: Path) -> Path:
 
 
 def get_session_path(home: Path, session: str) -> Path:
-    """Return the path of the file of one session of our own."""
-    return home / "cache" / "sessions" / f"{session}.jsonl"
+    """Return the path of the file of one session of our own; an imported one may have any name."""
+    return home / "cache" / "sessions" / f"{to_path_component(session)}.jsonl"
 
 
 def get_overviews_path(home: Path, user: str) -> Path:

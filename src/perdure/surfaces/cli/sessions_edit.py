@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
@@ -43,14 +45,11 @@ def branch_command(shell: Shell, identifier: str, has_summary: bool) -> None:
     """
     with shell.open_home() as home:
         session, entry_id = _resolve_entry(home, identifier)
-        log = open_log(home, session)
-        try:
+        with _open_to_edit(home, session) as log:
             left = log.tree.leaf
             summary = export.summarise_left_branch(log.tree.list_left(left, entry_id)) if has_summary else ""
             log.move_leaf(entry_id, summary=summary)
             result = {"session": session, "leaf": log.tree.leaf, "left": left, "summary": summary}
-        finally:
-            log.close()
     _print_result(shell, result, f"Session {session} goes on after {entry_id}. `{left}` resumes the branch left.")
 
 
@@ -66,11 +65,8 @@ def label_command(shell: Shell, identifier: str, words: str) -> None:
     """Name an entry; `perdure sessions tree` shows the name beside it."""
     with shell.open_home() as home:
         session, entry_id = _resolve_entry(home, identifier)
-        log = open_log(home, session)
-        try:
+        with _open_to_edit(home, session) as log:
             log.append(Label(target=entry_id, text=words.strip(), **log.make_fields()))
-        finally:
-            log.close()
     result = {"session": session, "entry": entry_id, "label": words.strip()}
     _print_result(shell, result, f"Labelled {entry_id}." if words.strip() else f"{entry_id} has no label now.")
 
@@ -82,12 +78,20 @@ def title_command(shell: Shell, identifier: str, words: str) -> None:
     """Set the title of a session, instead of its first message."""
     with shell.open_home() as home:
         session, _ = resolve_name(home, identifier, cwd=str(Path.cwd()))
-        log: SessionLog = open_log(home, session)
-        try:
+        with _open_to_edit(home, session) as log:
             log.append(Title(text=words.strip(), **log.make_fields()))
-        finally:
-            log.close()
     _print_result(shell, {"session": session, "title": words.strip()}, f"Session {session} has its title.")
+
+
+@contextmanager
+def _open_to_edit(home: Home, session: str) -> Iterator[SessionLog]:
+    """Open a session to add an entry that is kept. Raises UsageError where nothing may be kept now."""
+    with closing(open_log(home, session)) as log:
+        if not log.is_kept:
+            raise UsageError(
+                "nothing was changed: capture is paused, this folder is excluded, or the home is read-only"
+            )
+        yield log
 
 
 def _resolve_entry(home: Home, identifier: str) -> tuple[str, str]:
