@@ -328,6 +328,40 @@ def test_an_export_is_the_same_before_and_after_a_compaction(place):
     assert run(place, "export", session, "--out", str(place.parent / "none" / "x"), status=2)
 
 
+def test_five_compactions_leave_export_totals_and_search_as_they_were(place):
+    """S17, S20, S25 with compactions as they happen: by hand, and when a window of 8,000 tokens fills."""
+    pytest.importorskip("perdure.session.compact")
+    chat = ScriptedChat(
+        [answer(f"Noted, step {n}. " + "We go on with it. " * 40) for n in range(60)], window_tokens=8_000
+    )
+    with perdure.open(place) as home, open_session(home, cwd="/w/house", chat=chat) as session:
+        session.say("The gargoyle stands in the cellar, and its number is 5512.")
+        for n in range(50):
+            session.say(f"Step {n}. " + "The plan of the house has a stair. " * 20)
+            if n == 40:
+                session.compact("the cellar")
+    name = session.session
+    overview = read(place, "list")["sessions"][0]
+    assert len(overview["boundaries"]) >= 2
+    assert overview["totals"]["n_output"] == 51 * 10
+    drawn = run(place, "tree", name)
+    assert all(boundary in drawn for boundary in overview["boundaries"])
+    messages = json.loads(run(place, "export", name, "--json"))["messages"]
+    assert len(messages) == 102 and messages[0]["text"].startswith("The gargoyle")
+    before = run(place, "export", name)
+    with perdure.open(place) as home:
+        with open_session(home, name, chat=ScriptedChat(window_tokens=8_000)) as session:
+            session.compact()
+        assert "cellar" in home.search("gargoyle 5512").hits[0].text
+        first = read_path(home, name)[1]
+        with open_session(home, first.id, chat=ScriptedChat([answer("Yes.")], window_tokens=8_000)) as session:
+            session.say("Where does it stand?")  # before all compactions: the whole of it is read
+            assert len(list_texts(session.log.find_path())) == 3
+    assert before.startswith("# The gargoyle")
+    leaf = overview["leaf"]
+    assert run(place, "export", leaf) == before
+
+
 def test_an_export_masks_secrets_unless_it_is_raw(place):
     key = "AKIA" + "QYLPMN5HHHFPZAM2"
     with perdure.open(place) as home:
