@@ -18,9 +18,26 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
-from perdure.errors import ConfigFault, MeterFault, ModelBusy, ModelFault, ModelLate, RuntimeMissing, UsageError
+from perdure.errors import (
+    ConfigFault,
+    MeterFault,
+    ModelBusy,
+    ModelCancelled,
+    ModelFault,
+    ModelLate,
+    RuntimeMissing,
+    UsageError,
+)
 from perdure.models import settings
-from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec
+from perdure.models.chat import (
+    Chat,
+    ChatMessage,
+    ChatReply,
+    TokenUsage,
+    ToolCall,
+    ToolSpec,
+    count_message_tokens,
+)
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
 from perdure.models.settings import CLIENT_OVERHEAD_TOKENS, ModelSettings
 from perdure.text import tokens
@@ -31,6 +48,8 @@ _CLIENT_ROLES = ("miner", "summariser")  # the others need tools, or an answer w
 PROVIDERS = ("anthropic", "openai", "gguf", *CLIENTS)
 _URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 _FRAME_TOKENS = 16  # around a message: role, separators, ids
+# In native blocks. A call's own field of such a name is masked with its message.
+_SIGNATURE_FIELDS = frozenset(("signature", "thought_signature", "data", "encrypted_content"))
 
 Mask = Callable[[str], str]
 
@@ -197,13 +216,28 @@ def _estimate_failed_usage(error: ModelFault, n_input: int) -> TokenUsage:
     """
     if isinstance(error.usage, TokenUsage):
         return error.usage
-    return TokenUsage(n_input) if isinstance(error, ModelLate) else TokenUsage()
+    return TokenUsage(n_input) if isinstance(error, ModelLate | ModelCancelled) else TokenUsage()
 
 
 def _mask_message(message: ChatMessage, mask: Mask) -> ChatMessage:
-    """Return a message without secrets, and without half characters, which no request can carry."""
+    """Return a message without secrets, and without half characters, which no request can carry.
+
+    A change would break the signature of native blocks, so masked text and calls stand for blocks with a secret.
+    """
     calls = tuple(ToolCall(call.id, call.name, _mask_value(call.input, mask)) for call in message.calls)
-    return replace(message, text=_mask_value(message.text, mask), calls=calls)
+    masked_message = replace(message, text=_mask_value(message.text, mask), calls=calls)
+    if message.native is None:
+        return masked_message
+    readable_blocks = _remove_signatures(message.native.blocks)
+    is_clean = masked_message == message and _mask_value(readable_blocks, mask) == readable_blocks
+    return masked_message if is_clean else replace(masked_message, native=None)
+
+
+def _remove_signatures(value: Any) -> Any:
+    """Return a JSON value without signatures and encrypted parts, which look like secrets to the mask."""
+    if isinstance(value, Mapping):
+        return {name: _remove_signatures(item) for name, item in value.items() if name not in _SIGNATURE_FIELDS}
+    return [_remove_signatures(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _mask_value(value: Any, mask: Mask) -> Any:
@@ -217,10 +251,10 @@ def _mask_value(value: Any, mask: Mask) -> Any:
 
 def _count_tokens(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None, tools: Sequence[ToolSpec]) -> int:
     """Estimate the number of tokens of a question."""
-    message_texts = [message.text + "".join(str(call.input) for call in message.calls) for message in messages]
+    n_message_tokens = sum(count_message_tokens(message) + _FRAME_TOKENS for message in messages)
     other_texts = [str(schema)] if schema else []
     other_texts += [f"{tool.name} {tool.description} {tool.schema}" for tool in tools]
-    return sum(tokens(text) + _FRAME_TOKENS for text in [*message_texts, *other_texts])
+    return n_message_tokens + sum(tokens(text) + _FRAME_TOKENS for text in other_texts)
 
 
 # providers ------------------------------------------------------------------------------------------------------

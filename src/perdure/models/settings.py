@@ -28,6 +28,12 @@ class ModelSettings:
     program: str = ""  # path of an installed client; "": found on the PATH
     window_tokens: int = 128_000  # of the model's context, which question and answer share
 
+    @property
+    def endpoint(self) -> str:
+        """The API and its host, "openai:api.deepseek.com": whose native blocks it takes back."""
+        api, _, model = self.name.partition(":")
+        return f"{api}:{self.url.netloc or model}"
+
 
 DEFAULT_WINDOW_TOKENS = 128_000
 GGUF_WINDOW_TOKENS = 8192
