@@ -128,7 +128,7 @@ def _stream_answer(server: Any, request: dict[str, Any], stream: _AnswerStream, 
         if not stream.abandoned.is_set():
             stream.completion.has_begun = True
             server.handle_chat_completions(request, handle_chunk)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise ModelRefused(str(error)) from error
     finally:
         _answer_lock.release()
