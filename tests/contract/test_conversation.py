@@ -419,8 +419,12 @@ def real_chat(**options: Any) -> GgufChat:
     return GgufChat(ModelSettings("gguf:smol", str(path), urlsplit(""), **{"max_output_tokens": 400} | options))
 
 
-def set_later(cancel: threading.Event, set_at: list[float], delay_s: float = 0.3) -> None:
+def set_later(cancel: threading.Event, set_at: list[float], server: ModelServer | None, delay_s: float = 0.3) -> None:
+    """Set the event a while after the server has been asked."""
+
     def run() -> None:
+        while server is not None and not server.requests:
+            time.sleep(0.005)
         time.sleep(delay_s)
         set_at.append(time.monotonic())
         cancel.set()
@@ -433,7 +437,7 @@ def test_a_cancel_closes_a_silent_connection(kind: str, server: ModelServer, n_e
     server.answers = [Answer("In 1815.", thoughts=make_thoughts(kind, 1), hangs=True, n_events=n_events)]
     cancel = threading.Event()
     set_at: list[float] = []
-    set_later(cancel, set_at)
+    set_later(cancel, set_at, server)
     with pytest.raises(ModelCancelled) as caught:
         make_chat(kind, server).reply([ChatMessage("user", "Who?")], timeout_s=60, cancel=cancel)
     returned_s = time.monotonic()
@@ -451,7 +455,7 @@ def test_a_cancel_closes_a_silent_connection(kind: str, server: ModelServer, n_e
 def test_a_cancelled_retry_sends_nothing(kind: str, server: ModelServer) -> None:
     server.answers = [Answer("later", status=503, headers={"retry-after": "0.6"})]
     cancel = threading.Event()
-    set_later(cancel, [], 0.2)
+    set_later(cancel, [], server, 0.2)
     with pytest.raises(ModelCancelled):
         make_chat(kind, server).reply([ChatMessage("user", "Who?")], timeout_s=60, cancel=cancel)
     time.sleep(0.8)
@@ -490,7 +494,7 @@ def test_a_local_model_stops_while_it_reads(monkeypatch: pytest.MonkeyPatch) -> 
     chat.reply([ChatMessage("user", "Hi.")])
     cancel = threading.Event()
     set_at: list[float] = []
-    set_later(cancel, set_at)
+    set_later(cancel, set_at, None)
     with pytest.raises(ModelCancelled):
         chat.reply([ChatMessage("user", "word and more " * 2000)], cancel=cancel)
     assert time.monotonic() - set_at[0] < 1
@@ -503,7 +507,7 @@ def test_a_cancelled_client_is_killed(tmp_path: Path) -> None:
     chat = ClientChat(ModelSettings("claude-cli:m-1", "m-1", urlsplit(""), program=str(client.program)))
     cancel = threading.Event()
     set_at: list[float] = []
-    set_later(cancel, set_at, 1.0)
+    set_later(cancel, set_at, None, 1.0)
     with pytest.raises(ModelCancelled):
         chat.reply([ChatMessage("user", "Who?")], cancel=cancel)
     assert time.monotonic() - set_at[0] < 1
@@ -515,7 +519,7 @@ def test_a_cancelled_call_is_recorded(server: ModelServer, tmp_path: Path) -> No
     chat = roles.get_chat("resident", job="session")
     assert chat is not None
     cancel = threading.Event()
-    set_later(cancel, [], 0.2)
+    set_later(cancel, [], server, 0.2)
     with pytest.raises(ModelCancelled):
         chat.reply([ChatMessage("user", "Who?")], cancel=cancel)
     spent = roles.meter.read_spending("session")["job"]
