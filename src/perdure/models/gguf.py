@@ -23,7 +23,8 @@ from perdure.errors import ModelFault, ModelFileMissing, ModelRefused, RuntimeMi
 from perdure.models import openai_chat, sdk_calls
 from perdure.models.cancel import deliver
 from perdure.models.chat import AnswerListener, AnswerPiece, ChatMessage, ChatReply, ToolSpec, check_reply
-from perdure.models.settings import GGUF_WINDOW_TOKENS, ModelSettings
+from perdure.models.known_models import GGUF_WINDOW_TOKENS
+from perdure.models.settings import ModelSettings
 
 BATCH_TOKENS = (
     512  # of a question between two looks whether it was cancelled; llama.cpp computes no more at once anyway

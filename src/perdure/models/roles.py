@@ -10,7 +10,7 @@ import contextlib
 import importlib.util
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from perdure.models.chat import (
     count_message_tokens,
 )
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
+from perdure.models.known_models import find_budget_problem, find_window, takes_effort, thinks
 from perdure.models.settings import CLIENT_OVERHEAD_TOKENS, ModelSettings
 from perdure.text import tokens
 
@@ -51,7 +52,23 @@ _FRAME_TOKENS = 16  # around a message: role, separators, ids
 # In native blocks. A call's own field of such a name is masked with its message.
 _SIGNATURE_FIELDS = frozenset(("signature", "thought_signature", "data", "encrypted_content"))
 
+# Mining weighs what lasts; a summary, a merge and the target of a recall are small work, for which the providers'
+# default, high, costs more than it brings. The resident answers a person: its effort is the model's own.
+_DEFAULT_EFFORTS = {"miner": "medium", "helper": "low", "summariser": "low"}
+
 Mask = Callable[[str], str]
+
+
+def find_effort(role: str, config: RoleConfig) -> str:
+    """Return the effort of a role's jobs: the one of its settings, else a default for models that are known to take it.
+
+    >>> find_effort("miner", RoleConfig("anthropic", "claude-sonnet-5"))
+    'medium'
+    """
+    is_off = config.thinking == "off" and config.provider == "openai"  # that is an effort too: "none"
+    if config.effort or is_off or config.url or not takes_effort(config.provider, config.model):
+        return config.effort
+    return _DEFAULT_EFFORTS.get(role, "")
 
 
 class Roles:
@@ -72,7 +89,8 @@ class Roles:
         """
         self._config = config
         self._mask = mask
-        self._chats = dict(chats or {})
+        self._own_chats = dict(chats or {})
+        self._made_chats: dict[tuple[str, str], Chat] = {}  # (role, effort) -> its model
         self.meter = Meter(home, now=now)
 
     def get_chat(self, role: str, *, job: str) -> Chat | None:
@@ -83,18 +101,24 @@ class Roles:
         if role not in ROLES:
             raise UsageError(f"role {role!r} (known: {', '.join(ROLES)})")
         config: RoleConfig = getattr(self._config.roles, role)
-        if role not in self._chats:
-            if not config.provider:
-                return None
-            self._chats[role] = _make_chat(role, config)
-        chat = self._chats[role]
-        model_call, limits = (
-            ModelCall(job, role, chat.name, config.effort),
-            _CallLimits(self._find_price(config), self._config.caps, config),
-        )
+        if role in self._own_chats:
+            chat = self._own_chats[role]
+        elif config.provider:
+            config = replace(config, effort=self._config.effort.get(job) or find_effort(role, config))
+            chat = self._get_made_chat(role, config)
+        else:
+            return None
+        model_call = ModelCall(job, role, chat.name, config.effort)
+        limits = _CallLimits(self._find_price(config), self._config.caps, config)
         if limits.price is None and (cap := find_money_cap(limits.caps)):
             raise ConfigFault(f"models.caps.{cap}: models.prices has no price for {config.model or chat.name}")
         return MeteredChat(chat, model_call, limits, self.meter, self._mask)
+
+    def _get_made_chat(self, role: str, config: RoleConfig) -> Chat:
+        key = (role, config.effort)
+        if key not in self._made_chats:
+            self._made_chats[key] = _make_chat(role, config)
+        return self._made_chats[key]
 
     def get_state(self, role: str) -> RoleState:
         """Return the settings of a role, and what is still missing for it."""
@@ -108,8 +132,10 @@ class Roles:
             missing = error.detail
         has_key = bool(read_variable(config.key_env)) if config.key_env else None
         return RoleState(
-            role, config.provider, config.model, config.key_env, has_key, self._find_price(config), missing
-        )
+            role, config.provider, config.model, config.key_env, has_key, self._find_price(config), missing,
+            find_window(config.provider, config.model, config.window_tokens), find_effort(role, config),
+            tuple(_find_problems(role, config)),
+        )  # fmt: skip
 
     def compute_cost(self, role: str, usage: TokenUsage) -> float | None:
         """Return the cost of a usage of a role's model; None if its price is unknown."""
@@ -133,6 +159,9 @@ class RoleState:
     has_key: bool | None = None  # True if the environment has the key; None if none is needed
     price: PriceConfig | None = None  # None: unknown
     missing: str = ""  # what must be done before it can be called
+    window_tokens: int = 0  # of its context; 0: no model
+    effort: str = ""  # of its jobs, unless models.effort names another; "": the model's default
+    warnings: tuple[str, ...] = ()  # settings that do not fit together
 
 
 @dataclass(frozen=True)
@@ -301,7 +330,7 @@ def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
         max_output_tokens=config.max_output_tokens,
         timeout_s=float(config.timeout_s),
         program=config.program,
-        window_tokens=settings.find_window(config.provider, config.model, config.window_tokens),
+        window_tokens=find_window(config.provider, config.model, config.window_tokens),
     )
 
 
@@ -325,6 +354,17 @@ def _list_missing(role: str, config: RoleConfig) -> list[str]:
     library = [] if _has_library(config.provider) else [f"pip install 'perdure[{config.provider}]'"]
     is_missing = config.provider == "gguf" and not path.is_file()
     return library + ([f"models.roles.{role}.model: there is no file {path}"] if is_missing else [])
+
+
+def _find_problems(role: str, config: RoleConfig) -> Iterator[str]:
+    """Yield what does not fit together in the settings of a role; its model answers nevertheless."""
+    window_tokens = find_window(config.provider, config.model, config.window_tokens)
+    if config.max_output_tokens >= window_tokens:
+        yield f"max_output_tokens takes the whole window of {window_tokens:,} tokens: no question fits beside it"
+    effort = find_effort(role, config)
+    problem = find_budget_problem(config.max_output_tokens, effort=effort)
+    if problem and thinks(config.model, thinking=config.thinking, effort=effort):
+        yield problem
 
 
 def _has_library(provider: str) -> bool:

@@ -35,19 +35,6 @@ class ModelSettings:
         return f"{api}:{self.url.netloc or model}"
 
 
-DEFAULT_WINDOW_TOKENS = 128_000
-GGUF_WINDOW_TOKENS = 8192
-
-
-def find_window(provider: str, model: str, setting: int) -> int:
-    """Return the size of a model's context window: the setting, else the one known for that model."""
-    if setting:
-        return setting
-    if provider == "gguf":
-        return GGUF_WINDOW_TOKENS
-    return 200_000 if "claude" in model or provider == "claude-cli" else DEFAULT_WINDOW_TOKENS
-
-
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
