@@ -333,7 +333,9 @@ _THINKING_BLOCK = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 def _parse_value(reply: ChatReply, schema: Mapping[str, Any]) -> Any:
     if reply.stop != "end":
-        raise BadAnswer(f"{reply.model}: {_STOP_COMPLAINTS[reply.stop]}")
+        error = BadAnswer(f"{reply.model}: {_STOP_COMPLAINTS[reply.stop]}")
+        error.stop = reply.stop
+        raise error
     try:
         value = json.loads(strip_wrapping(reply.text), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:

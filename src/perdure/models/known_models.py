@@ -23,6 +23,7 @@ _WINDOWS = (  # the first that matches the beginning of a name, after a vendor's
     (r"deepseek-v4|gemini-([2-9]|flash|pro)|kimi-k3", 1_000_000),
     (r"kimi-k2", 262_144),
 )
+_TOKEN_FACTORS = ((r"claude-[a-z]+-[5-9]", 1.8), (r"claude", 1.4), (r"gpt-5", 1.1))
 _EFFORT_MODELS = {
     "anthropic": r"claude-(opus-4-[5-9]|sonnet-4-6|(opus|sonnet|fable|mythos)-[5-9])",
     "openai": r"(gpt-5|o[34])(?!.*(chat|-pro))",
@@ -47,6 +48,20 @@ def find_window(provider: str, model: str, setting: int = 0) -> int:
     name = model.rpartition("/")[2]
     known = (window for pattern, window in _WINDOWS if re.match(pattern, name))
     return next(known, 200_000 if provider == "claude-cli" else DEFAULT_WINDOW_TOKENS)
+
+
+def find_token_factor(model: str) -> float:
+    """Return how many tokens a model's provider counts for one that `text.tokens` estimates. Its name, with or without
+    its provider.
+
+    The estimate is fitted to o200k. Claude's tokenizers are others, and a call of a tool has a frame
+    (docs/evaluation/tokens.md).
+
+    >>> find_token_factor("anthropic:claude-sonnet-5"), find_token_factor("openai:qwen3:4b")
+    (1.8, 1.0)
+    """
+    name = model.rpartition("/")[2]
+    return next((factor for pattern, factor in _TOKEN_FACTORS if re.search(pattern, name)), 1.0)
 
 
 def takes_effort(provider: str, model: str) -> bool:

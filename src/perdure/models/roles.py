@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
 from perdure.errors import (
+    BadAnswer,
     ConfigFault,
     MeterFault,
     ModelBusy,
@@ -39,7 +41,7 @@ from perdure.models.chat import (
     count_message_tokens,
 )
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
-from perdure.models.known_models import find_budget_problem, find_window, takes_effort, thinks
+from perdure.models.known_models import find_budget_problem, find_token_factor, find_window, takes_effort, thinks
 from perdure.models.settings import CLIENT_OVERHEAD_TOKENS, ModelSettings
 from perdure.text import tokens
 
@@ -205,7 +207,8 @@ class MeteredChat:
         Raises BudgetSpent before anything is sent, and MeterFault if the cost cannot be recorded.
         """
         masked_messages = [_mask_message(message, self._mask) for message in messages]
-        n_input = _count_tokens(masked_messages, schema, tools) + CLIENT_OVERHEAD_TOKENS.get(self._provider, 0)
+        n_input = math.ceil(find_token_factor(self.name) * _count_tokens(masked_messages, schema, tools))
+        n_input += CLIENT_OVERHEAD_TOKENS.get(self._provider, 0)
         max_usage = TokenUsage(n_input, self._limits.role.max_output_tokens)
         call_id = self._meter.begin(self._model_call, max_usage, self._compute_money(max_usage), self._limits.caps)
         began_s, usage, outcome, n_estimated = time.monotonic(), TokenUsage(n_input), "interrupted", None
@@ -224,6 +227,8 @@ class MeteredChat:
             return reply
         except ModelFault as error:
             usage, outcome = _estimate_failed_usage(error, n_input), error.code
+            if isinstance(error, BadAnswer) and error.stop:
+                outcome = error.stop
             if isinstance(error, ModelBusy) and isinstance(error.free_at, datetime):
                 with contextlib.suppress(MeterFault):
                     self._meter.pause(self._provider, error.free_at)

@@ -73,6 +73,7 @@ def _list_roles(shell: Shell, home: Home) -> None:
                 "month": asdict(spent["month"]),
                 "caps": asdict(home.config.models.caps),
                 "jobs": jobs,
+                "token_encoder": text.TOKEN_ENCODER,
                 "cut_answers": {role: counts._asdict() for role, counts in cut_answers.items()},
                 "estimates": {
                     model: {**error._asdict(), "error": round(error.share, 4)} for model, error in errors.items()
@@ -97,6 +98,7 @@ def _list_roles(shell: Shell, home: Home) -> None:
         shell.out.print(f"  {caller}: {_format_spending(sums)}", style="dim", markup=False)
     for model, error in errors.items():
         shell.out.print(f"  {_format_estimate(model, error)}", style="dim", markup=False)
+    shell.out.print(f"{'tokens':<11} counted in {text.TOKEN_ENCODER} (docs/evaluation/tokens.md)", style="dim")
     if not any(state.provider for state in states):
         shell.note("No model is set: rules do all the work. docs/models.md describes how to set a model.")
 
