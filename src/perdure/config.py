@@ -97,7 +97,7 @@ class RoleConfig:
     url: str = ""  # of the endpoint; default: the provider's own
     key_env: str = ""  # the environment variable that holds the key
     thinking: str = ""  # on, off, or "" for the model's default
-    effort: str = ""  # the provider's word for the effort ("low", "high"), or "" for the model's default
+    effort: str = ""  # the provider's word for the effort ("low", "high"); "": a default by role (docs/models.md)
     max_output_tokens: int = 4096  # of one answer, thoughts included
     timeout_s: int = 120  # for one answer, retries included
     program: str = ""  # of claude-cli and codex-cli: path of the client's program; default: found on the PATH
@@ -145,6 +145,7 @@ class ModelsConfig:
     roles: RolesConfig = field(default_factory=RolesConfig)
     prices: Mapping[str, PriceConfig] = field(default_factory=dict, metadata={"each": PriceConfig})  # model -> price
     caps: CapsConfig = field(default_factory=CapsConfig)
+    effort: Mapping[str, str] = field(default_factory=dict, metadata={"each": str})  # job -> the provider's word
 
 
 @dataclass(frozen=True)

@@ -281,6 +281,8 @@ class ModelRefused(ModelFault):
 class BadAnswer(ModelFault):
     """The answer of the model has the wrong form and was not used. Try again, or set another model."""
 
+    stop: str = ""  # why it stopped, if that is the reason: length, refused or empty
+
 
 class ModelCancelled(ModelFault):
     """The call was cancelled before the answer was complete. Ask again to get a new answer."""
