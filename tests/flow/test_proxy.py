@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -10,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,9 +26,10 @@ pytest.importorskip("httpcore2")
 import perdure
 from perdure.capture import failures, policy
 from perdure.config import Config, ProxyConfig, ServerConfig
-from perdure.errors import ConfigFault
+from perdure.errors import ConfigFault, HomeFault
 from perdure.surfaces.proxy import server
 from perdure.surfaces.proxy.server import ProxyServer, read_proxy_address
+from perdure.surfaces.proxy.store import BlockStore, StoredBlock
 from perdure.types import Filters
 from rig import model_server
 from rig.clients import kept_prefix
@@ -295,6 +298,64 @@ def test_forgetting_deletes_the_blocks(proxy, home) -> None:
         assert not list((home / "cache").glob("proxy.db*"))
         call(running.base, body=ONE.replace(b"Which", b"What"))  # the running proxy begins a new file
     assert b"MARK-1" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+
+
+def test_forgetting_during_a_recall_leaves_no_block(proxy, home) -> None:
+    """The resident home has found the block already; it is forgotten before the proxy has it."""
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        running = proxy(upstream.url)
+        call(running.base)
+        wait_for(lambda: running.counts.get("captured"))
+        with perdure.open(home, user="tester") as opened:
+            opened.captures.drain()
+            (hit,) = opened.search("which port").hits
+            plan = opened.forgetting.plan([hit.turn_id])
+            resident.delay_s = 2
+            asking = threading.Thread(target=call, args=(running.base,), kwargs={"body": ONE.replace(b"Which", b"What")})
+            asking.start()
+            wait_for(lambda: len(resident.asked) == 2)
+            opened.forgetting.apply(plan)
+            asking.join()
+    assert running.counts["forgotten"] == 1 and b"MARK-" not in upstream.sent[-1].body
+    assert b"MARK-" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+
+
+def test_no_recall_during_a_forgetting_outlives_it(home) -> None:
+    """As long as a search can still find the words, a block of them may be stored; afterwards there is none."""
+    with perdure.open(home, user="tester") as opened:
+        rows = [{"role": "user", "content": f"The harbour gate {n} has the code marigold{n}."} for n in range(300)]
+        opened.capture_messages(rows, session="harbour")
+        (hit,) = opened.search("marigold7").hits
+        plan, store, stop = opened.forgetting.plan([hit.turn_id]), BlockStore(home), threading.Event()
+
+        def recall() -> None:
+            with opened.clone_for_thread(read_only=True) as reader:
+                for n in itertools.count():
+                    generation = store.read_generation()
+                    found = "".join(row.text for row in reader.search("marigold7").hits)
+                    with contextlib.suppress(HomeFault):  # its file was deleted in this moment
+                        store.write_block(f"k{n}", StoredBlock("s", found), generation=generation, now_s=time.time())
+                    if stop.is_set():
+                        return
+
+        recalling = threading.Thread(target=recall)
+        recalling.start()
+        wait_for(lambda: list((home / "cache").glob("proxy.db*")))
+        opened.forgetting.apply(plan)
+        stop.set()
+        recalling.join()
+        store.close()
+    assert b"marigold7" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+
+
+def test_a_forgotten_line_of_the_floor_leaves_the_blocks(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK), perdure.open(home) as opened:
+        opened.floor.write("profile", "Mira.\nHas the code marigold.")
+        running = proxy(upstream.url)
+        call(running.base)
+        assert list((home / "cache").glob("proxy.db*"))
+        opened.floor.forget_line("profile", "Has the code marigold.")
+        assert not list((home / "cache").glob("proxy.db*"))
 
 
 # what goes wrong ----------------------------------------------------------------------------------------------

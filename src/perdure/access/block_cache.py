@@ -2,7 +2,8 @@
 how forgetting deletes them.
 
 A block may hold the words of any memory, so forgetting one deletes all. A running proxy or session notices that its
-file is gone.
+file is gone; a proxy drops a block that it recalled before. So delete the files only when no recall can find the words
+any more.
 """
 
 from __future__ import annotations
