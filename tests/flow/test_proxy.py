@@ -348,6 +348,27 @@ def test_no_recall_during_a_forgetting_outlives_it(home) -> None:
     assert b"marigold7" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
 
 
+@pytest.mark.parametrize("headers", [{"Session-Id": "session-one"}, {}])
+def test_a_history_with_a_forgotten_message_brings_nothing_back(headers, proxy, home) -> None:
+    """The client still has it, and sends it with each request, also long after it was said."""
+    history = [
+        {"role": "user", "content": "The gate has the code marigold."},
+        {"role": "assistant", "content": "It is 9090."},
+        {"role": "user", "content": "And who has the key of the lighthouse?"},
+    ]
+    with perdure.open(home, user="tester") as opened:
+        opened.capture_messages([{**history[0], "timestamp": "2026-11-01T09:00:00+00:00"}], session="session-one")
+        (hit,) = opened.search("marigold").hits
+        opened.forgetting.apply(opened.forgetting.plan([hit.turn_id]))
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        call(running.base, body=json.dumps({"messages": history}).encode(), **headers)
+        running.stop()
+    with perdure.open(home, user="tester") as opened:
+        opened.captures.drain()
+        assert opened.search("lighthouse").hits and not opened.search("marigold").hits
+
+
 def test_a_forgotten_line_of_the_floor_leaves_the_blocks(proxy, home) -> None:
     with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK), perdure.open(home) as opened:
         opened.floor.write("profile", "Mira.\nHas the code marigold.")
