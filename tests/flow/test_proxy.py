@@ -28,6 +28,7 @@ from perdure.capture import failures, policy
 from perdure.config import Config, ProxyConfig, ServerConfig
 from perdure.errors import ConfigFault, HomeFault
 from perdure.surfaces.proxy import server
+from perdure.surfaces.proxy.compression import compress, decompress
 from perdure.surfaces.proxy.server import ProxyServer, read_proxy_address
 from perdure.surfaces.proxy.store import BlockStore, StoredBlock
 from perdure.types import Filters
@@ -388,10 +389,33 @@ def test_a_body_that_is_no_json_passes(proxy, home) -> None:
     assert upstream.sent[0].body == b"{not json \xff"
 
 
-def test_a_compressed_body_passes(proxy, home) -> None:
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+def test_a_compressed_body_gets_its_block_and_stays_compressed(encoding, proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        base = proxy(upstream.url).base
+        upstream.reply = lambda _: Reply()
+        call(base, body=compress(ONE, encoding), **{"Content-Encoding": encoding})
+        call(base)
+    compressed, plain = upstream.sent
+    assert compressed.header("content-encoding") == encoding and not plain.header("content-encoding")
+    assert int(compressed.header("content-length")) == len(compressed.body)
+    assert decompress(compressed.body, encoding).replace(b"MARK-1", b"MARK-2") == plain.body != ONE
+
+
+@pytest.mark.parametrize(("encoding", "body"), [("zstd", b"\x28\xb5\x2f\xfd"), ("br", b"\x0b\x02\x80"),
+                                               ("gzip", ONE), ("gzip, zstd", compress(ONE, "zstd"))])  # fmt: skip
+def test_a_compressed_body_that_cannot_be_read_passes(encoding, body, proxy, home) -> None:
     with Upstream() as upstream, ScriptedResident(home, BLOCK) as resident:
-        call(proxy(upstream.url).base, body=b"\x28\xb5\x2f\xfd", **{"Content-Encoding": "zstd"})
-    assert upstream.sent[0].body == b"\x28\xb5\x2f\xfd" and not resident.asked
+        call(proxy(upstream.url).base, body=body, **{"Content-Encoding": encoding})
+    assert upstream.sent[0].body == body and upstream.sent[0].header("content-encoding") == encoding
+    assert not resident.asked
+
+
+def test_a_websocket_is_refused_so_that_its_client_goes_on_over_http(proxy, home) -> None:
+    more = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="}
+    with Upstream() as upstream:
+        status, _, body = call(proxy(upstream.url).base, "/v1/responses", b"", method="GET", **more)
+    assert status == 426 and "use HTTP" in json.loads(body)["error"]["message"] and not upstream.sent
 
 
 def test_without_a_resident_home_the_request_goes_on(proxy, home) -> None:

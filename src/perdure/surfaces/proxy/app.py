@@ -98,6 +98,8 @@ class ProxyApp:
             if path == ALIVE_PATH:
                 await _send_json(send, 200, {"status": "ok", "counts": dict(self._editor.counts)})
                 return
+            if headers.get("upgrade", "").lower() == "websocket":  # with this status Codex goes on over HTTP at once
+                raise _Refusal(426, "invalid_request_error", "websockets do not pass here: use HTTP")
             upstream, upstream_path = upstreams.choose_upstream(self._allowed, path, headers)
             if upstreams.is_foreign_key(upstream, headers):
                 message = f"this key is one of another provider, and was not sent to {upstream.host}"
@@ -106,7 +108,7 @@ class ProxyApp:
             client = _ClientStream(receive)
             edited: EditedRequest | None = None
             content: bytes | AsyncIterator[bytes] | None = client.iterate() if _has_body(headers) else None
-            if api is not None and "content-encoding" not in headers:
+            if api is not None:
                 raw = await client.read_all()
                 edited = await self._edit(api, raw, headers, is_count=is_count)
                 content = edited.raw if edited else raw

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from perdure import log, turn
 from perdure.capture import events, failures
 from perdure.errors import PerdureError
 from perdure.surfaces.proxy import senders
+from perdure.surfaces.proxy.compression import compress, decompress
 from perdure.surfaces.proxy.conversations import Api, Conversation, add_blocks, hash_start, read_conversation
 from perdure.surfaces.proxy.senders import Sender
 from perdure.surfaces.proxy.store import BlockStore, StoredBlock
@@ -89,24 +90,27 @@ class RequestEditor:
     def edit(self, api: Api, raw: bytes, headers: Mapping[str, str], *, is_count: bool = False) -> EditedRequest:
         """Return the request as it goes on. Never raises: what fails leaves it as it came.
 
-        headers: by name in lower case. is_count: only its tokens are counted, so nothing new is recalled for it.
+        headers: by name in lower case; a compressed body is compressed again. is_count: only its tokens are counted, so nothing new is recalled for it.
         """
         started_s = time.monotonic()
+        encoding = headers.get("content-encoding", "")
         try:
-            conversation = read_conversation(api, raw)
+            body = decompress(raw, encoding)
+            conversation = read_conversation(api, body)
         except (ValueError, RecursionError):
             edited = EditedRequest(raw, "not understood")
         else:
-            edited = self._edit_conversation(conversation, raw, headers, started_s, is_count=is_count)
+            edited = self._edit_conversation(conversation, body, headers, started_s, is_count=is_count)
+            edited = replace(edited, raw=raw if edited.raw is body else compress(edited.raw, encoding))
         self.counts[edited.outcome] += 1
         return edited
 
     def _edit_conversation(
-        self, conversation: Conversation, raw: bytes, headers: Mapping[str, str], started_s: float, *, is_count: bool
+        self, conversation: Conversation, body: bytes, headers: Mapping[str, str], started_s: float, *, is_count: bool
     ) -> EditedRequest:
         sender = senders.identify_sender(headers, conversation)
         if sender.is_side_call or not conversation.people:
-            return EditedRequest(raw, "side call" if sender.is_side_call else "old", conversation, sender)
+            return EditedRequest(body, "side call" if sender.is_side_call else "old", conversation, sender)
         folder = senders.find_folder(conversation)
         try:
             generation = self._store.read_generation()
@@ -123,7 +127,7 @@ class RequestEditor:
                 blocks = {}
                 outcome = "forgotten" if outcome == "recalled" else outcome
             return EditedRequest(
-                add_blocks(conversation, blocks) if any(blocks.values()) else raw,
+                add_blocks(conversation, blocks) if any(blocks.values()) else body,
                 outcome,
                 conversation,
                 sender,
@@ -133,7 +137,7 @@ class RequestEditor:
             )
         except (PerdureError, OSError, ValueError) as error:
             self.note_failure(sender.client, error)
-            return EditedRequest(raw, "failed", conversation, sender, sender.session, folder)
+            return EditedRequest(body, "failed", conversation, sender, sender.session, folder)
 
     def _find_session(
         self, conversation: Conversation, sender: Sender, *, is_count: bool
