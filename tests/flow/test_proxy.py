@@ -7,7 +7,9 @@ import http.client
 import itertools
 import json
 import re
+import shutil
 import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -536,6 +538,46 @@ def test_another_machine_needs_tls(address, home) -> None:
         ProxyServer(home, Config(user="tester"), listen=address)
 
 
+def test_it_serves_other_machines_over_tls_alone(home, no_hooks, tmp_path) -> None:
+    """With a certificate of its own; a client verifies it, and nothing is answered without TLS."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run([*words.split(), *files], check=True, capture_output=True)
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        config = Config(
+            user="tester",
+            server=ServerConfig(tls_certificate=str(certificate), tls_key=str(key)),
+            proxy=ProxyConfig(limit_ms=5000, upstreams={"anthropic": upstream.url}),
+        )
+        running = ProxyServer(home, config, listen="0.0.0.0:0")
+        address = urlsplit(running.start().base_url)
+        try:
+            assert address.scheme == "https"
+
+            def ask(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
+                with contextlib.closing(connection):
+                    connection.request("POST", f"{address.path}/v1/messages", ONE)
+                    answer = connection.getresponse()
+                    return answer.status, answer.read()
+
+            trusting = ssl.create_default_context(cafile=str(certificate))
+            status, body = ask(http.client.HTTPSConnection("localhost", address.port, timeout=20, context=trusting))
+            assert status == 200 and json.loads(body)["content"][0]["text"] == "It is 9090."
+            for refused in (
+                http.client.HTTPSConnection("localhost", address.port, timeout=20),  # it trusts no such certificate
+                http.client.HTTPSConnection("127.0.0.1", address.port, timeout=20, context=trusting),  # another name
+                http.client.HTTPConnection("localhost", address.port, timeout=20),
+            ):
+                with pytest.raises((ssl.SSLError, http.client.HTTPException, ConnectionError)):
+                    ask(refused)
+        finally:
+            running.stop()
+    assert len(upstream.sent) == 1 and b"MARK-1" in upstream.sent[0].body
+
+
 def test_a_taken_address_is_named(home, no_hooks) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -569,6 +611,11 @@ def test_show_prints_what_a_client_needs(home) -> None:
     assert done.stdout.splitlines() == [f"ANTHROPIC_BASE_URL={base}", f"OPENAI_BASE_URL={base}/v1"]
     result = json.loads(run(home, "proxy", "--show", "--json").stdout)["result"]
     assert result == {"anthropic": base, "openai": f"{base}/v1"}
+
+
+def test_the_command_refuses_plain_http_for_other_machines(home) -> None:
+    done = run(home, "proxy", "--listen", "0.0.0.0:0")
+    assert done.returncode == 3 and "proxy.listen" in done.stderr and "tls" in done.stderr.lower()
 
 
 def test_a_thin_machine_has_no_proxy(home) -> None:
