@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import re
 import shutil
 import socket
@@ -26,7 +27,7 @@ import pytest
 pytest.importorskip("httpcore2")
 
 import perdure
-from perdure.capture import failures, policy
+from perdure.capture import events, failures, policy
 from perdure.config import Config, ProxyConfig, ServerConfig
 from perdure.errors import ConfigFault, HomeFault
 from perdure.surfaces.proxy import server
@@ -314,7 +315,9 @@ def test_forgetting_during_a_recall_leaves_no_block(proxy, home) -> None:
             (hit,) = opened.search("which port").hits
             plan = opened.forgetting.plan([hit.turn_id])
             resident.delay_s = 2
-            asking = threading.Thread(target=call, args=(running.base,), kwargs={"body": ONE.replace(b"Which", b"What")})
+            asking = threading.Thread(
+                target=call, args=(running.base,), kwargs={"body": ONE.replace(b"Which", b"What")}
+            )
             asking.start()
             wait_for(lambda: len(resident.asked) == 2)
             opened.forgetting.apply(plan)
@@ -523,6 +526,27 @@ def test_health_counts_outcomes(proxy, home) -> None:
     assert state["status"] == "ok" and state["counts"]["recalled"] == 1
 
 
+def test_the_resident_home_is_told_how_requests_went(home, no_hooks) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        proxy_settings = ProxyConfig(limit_ms=500, upstreams={"anthropic": upstream.url})
+        running = ProxyServer(home, Config(user="tester", proxy=proxy_settings), listen="127.0.0.1:0", report_s=0.05)
+        base = running.start().base_url
+        call(base)
+        call(base, "/v1/models", b"", method="GET", **{"anthropic-version": "x"})
+        resident.delay_s = 3
+        call(base, body=ONE.replace(b"Which", b"What"))
+        resident.delay_s, resident.raw = 0, b"nonsense\n"
+        call(base, body=ONE.replace(b"Which", b"Whose"))
+        wait_for(lambda: resident.told[-1].get("report", {}).get("n_failed_open") == 2)
+        running.stop()
+    reports = [request["report"] for request in resident.told if request["op"] == "proxy"]
+    numbers = {name: reports[-1][name] for name in ("n_requests", "n_edited", "n_failed_open", "n_slow")}
+    assert numbers == {"n_requests": 4, "n_edited": 1, "n_failed_open": 2, "n_slow": 1}
+    assert all(base.startswith(report["address"]) and report["pid"] == os.getpid() for report in reports)
+    assert [report.get("has_ended", False) for report in reports] == [False] * (len(reports) - 1) + [True]
+    assert base.rpartition("/")[2] not in json.dumps(reports)  # the secret stays here
+
+
 # the listener -------------------------------------------------------------------------------------------------
 
 
@@ -649,10 +673,16 @@ def test_a_served_home_listens_where_the_setting_says_and_a_second_proxy_beside_
             wait_for(lambda: list((home / "outbox").glob("*.delta")) or (home / "archive/runs").is_dir())
             asked = {"role": "user", "content": "Which port does the staging server of tidepool listen on?"}
             assert call(second, body=json.dumps({"messages": [asked]}).encode())[0] == 200
+            wait_for(lambda: len(events.ask_resident(home, {"op": "health"}, timeout_s=5)["proxies"]) == 2)
+            checks = json.loads(run(home, "doctor", "--json").stdout)["result"]["checks"]
+            lines = [check["found"] for check in checks if check["name"] == "proxy"]
+            assert len(lines) == 2 and all("request" in line and "edited" in line for line in lines)
+            assert "proxy  http://127.0.0.1:" in run(home, "status").stdout
         finally:
             if beside is not None:
                 beside.terminate()
                 beside.wait(20)
                 beside.stdout.close()
+                wait_for(lambda: len(events.ask_resident(home, {"op": "health"}, timeout_s=5)["proxies"]) == 1)
             run(home, "serve", "--stop")
     assert b"9417" in upstream.sent[-1].body and b"[perdure-recall " in upstream.sent[-1].body

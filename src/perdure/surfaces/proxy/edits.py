@@ -31,7 +31,7 @@ _SESSION_BYTES = 10
 
 AskResident = Callable[..., dict[str, Any]]
 Outcome = Literal[
-    "recalled", "silent", "side call", "hooks", "not understood", "failed",
+    "recalled", "silent", "side call", "hooks", "not understood", "failed", "late",
     "old",  # nobody's new message: at most the blocks of old ones
     "forgotten",  # a block was dropped: something was forgotten while it was recalled
 ]  # fmt: skip
@@ -180,7 +180,7 @@ class RequestEditor:
             outcome: Outcome = "recalled" if block else "silent"
         except (OSError, ValueError) as error:
             self.note_failure(turn_now.sender.client, error)
-            block, outcome = "", "failed"
+            block, outcome = "", "late" if isinstance(error, TimeoutError) else "failed"
         self._unanswered.add((newest.key, session))
         self._store_block(newest.key, StoredBlock(session, block), turn_now.generation)
         if conversation.get("conversation"):

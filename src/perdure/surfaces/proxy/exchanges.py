@@ -70,7 +70,9 @@ def capture_exchange(home: Path, store: BlockStore, edited: EditedRequest, answe
 
 def _count_history(conversation: Conversation) -> int:
     """Return how many messages of a request lead up to the model's last answer, and with it."""
-    is_answer = [m.value.get("role") == "assistant" or m.value.get("type") in _OUTPUT_TYPES for m in conversation.messages]
+    is_answer = [
+        m.value.get("role") == "assistant" or m.value.get("type") in _OUTPUT_TYPES for m in conversation.messages
+    ]
     return max((n for n, is_last in enumerate(is_answer, start=1) if is_last), default=0)
 
 
