@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +39,7 @@ from perdure.types import Filters
 from rig import model_server
 from rig.clients import kept_prefix
 from rig.resident import ScriptedResident
+from rig.tap import remove_added
 from rig.upstream import Reply, Sent, Upstream
 
 DATA = Path(__file__).parents[1] / "data" / "proxy"
@@ -180,33 +182,16 @@ def read_recording(client: str) -> list[dict]:
     return [json.loads(line) for line in (DATA / f"{client}.jsonl").read_text().splitlines()]
 
 
-STRING = rb'(?:[^"\\]|\\.)*'
-ADDED = re.compile(
-    rb',\{"type":"(?:input_)?text","text":"\[perdure-recall ' + STRING + rb'"\}|\\n\\n\[perdure-recall ' + STRING
-)
-
-
-def strip_block(raw: bytes) -> bytes:
-    """The body without what was added, by the text of the added pieces alone."""
-    return ADDED.sub(b"", raw)
-
-
 @pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
 def test_recorded_conversations_change_only_by_blocks(client, proxy, home) -> None:
-    """The bytes of each request, as the provider gets them, without the blocks are the bytes that the client sent."""
+    """Without the blocks, the provider gets the bytes that the client sent."""
     recorded = read_recording(client)
     with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
         base = proxy(upstream.url).base
         for request in recorded:
             raw = json.dumps(request["body"], ensure_ascii=False, separators=(",", ":")).encode()
             call(base, PATHS[request["api"]], raw, **request["headers"])
-            sent = upstream.sent[-1].body
-            plain, as_sent = json.loads(strip_block(sent)), request["body"]
-            assert list(plain) == list(as_sent)
-            for message in [*plain.get("messages", ()), *as_sent.get("messages", ())]:
-                if isinstance(message.get("content"), str) and request["api"] == "messages":
-                    message["content"] = [{"type": "text", "text": message["content"]}]
-            assert plain == as_sent
+            assert remove_added(upstream.sent[-1].body, raw) == raw
     prompts = [asked["event"]["prompt"] for asked in resident.asked if asked["event"]["kind"] == "prompt"]
     assert [text.partition("\n")[0] for text in prompts if not text.startswith("Look around")] == {
         "claude-code": ["What was the port?", "Two.", "Three."],
@@ -686,3 +671,42 @@ def test_a_served_home_listens_where_the_setting_says_and_a_second_proxy_beside_
                 wait_for(lambda: len(events.ask_resident(home, {"op": "health"}, timeout_s=5)["proxies"]) == 1)
             run(home, "serve", "--stop")
     assert b"9417" in upstream.sent[-1].body and b"[perdure-recall " in upstream.sent[-1].body
+
+
+def test_the_floor_stands_once_in_each_conversation(home, no_hooks) -> None:
+    """In its first block, which stays there; so the beginning of each request is that of the one before."""
+    with perdure.open(home, user="tester") as opened:
+        opened.floor.write("profile", "Mira, harbour engineer.")
+    with Upstream(reply_like_a_model) as upstream:
+        settings = f'user = "tester"\n[proxy]\nlisten = "127.0.0.1:0"\nlimit_ms = 5000\n[proxy.upstreams]\n'
+        (home / "config.toml").write_text(f'{settings}anthropic = "{upstream.url}"\n')
+        assert run(home, "serve", "--detach").returncode == 0
+        try:
+            base = read_proxy_address(home, "").base_url
+            history: list[dict] = []
+            for text in ("Which port has the gate?", "And the lighthouse?", "And the pier?"):
+                history.append({"role": "user", "content": text})
+                call(base, body=json.dumps({"messages": history}).encode())
+                history.append({"role": "assistant", "content": "It is 9090."})
+            call(base, body=json.dumps({"messages": [{"role": "user", "content": "Good morning, all."}]}).encode())
+        finally:
+            run(home, "serve", "--stop")
+    bodies = [json.loads(sent.body) for sent in upstream.sent]
+    assert [json.dumps(body).count("harbour engineer") for body in bodies] == [1, 1, 1, 1]
+    assert all("harbour engineer" in json.dumps(body["messages"][0]) for body in bodies)
+    for before, after in itertools.pairwise(bodies[:3]):
+        assert kept_prefix(before, after)[0] == kept_prefix(before, after)[1]
+
+
+def test_200_streams_at_once_come_whole(proxy, home) -> None:
+    event = b'event: ping\ndata: {"type":"ping"}\n\n'
+    whole = reply_like_a_model(Sent("POST", "/v1/messages", [], b'{"stream":true}')).chunks
+    with (
+        Upstream(lambda _: Reply([*whole[:-1], *[event] * 20, whole[-1]], headers=SSE, pause_s=0.05)) as upstream,
+        ScriptedResident(home, BLOCK),
+        ThreadPoolExecutor(200) as pool,
+    ):
+        base = proxy(upstream.url).base
+        answers = list(pool.map(lambda n: call(base, body=ONE.replace(b"port", b"port %d" % n)), range(200)))
+        assert all(status == 200 and body.count(event) == 20 for status, _, body in answers)
+        assert all(body.endswith(whole[-1]) for _, _, body in answers)

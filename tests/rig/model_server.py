@@ -46,6 +46,7 @@ class Request:
     api: str  # messages, chat, responses or gemini
     body: Json
     headers: Json
+    raw: bytes = b""
 
 
 @dataclass
@@ -311,13 +312,14 @@ class _Door(BaseHTTPRequestHandler):
         self._send(b"", "application/json")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = json.loads(raw or b"{}")
         place = self.path.partition("?")[0]
         found = next((_APIS[end] for end in _APIS if place.endswith(end)), None)
         if found is None:
             self._send(b'{"input_tokens": 100}', "application/json")
             return
-        said = self.server.keep(Request(found[0], body, dict(self.headers))) or answer(found[0], body)
+        said = self.server.keep(Request(found[0], body, dict(self.headers), raw)) or answer(found[0], body)
         time.sleep(said.delay_s)
         whole, events = found[1](body, said)
         if said.status != 200:

@@ -411,7 +411,10 @@ def build_server_config(
 
 
 def is_answering(address: ListenAddress, *, is_tls: bool, path: str = app.ALIVE_PATH) -> bool:
-    """Return True if the server at an address answers now. path: that says so with status 200. Raises OSError or HTTPException if it does not."""
+    """Return True if the server at an address answers now. Raises OSError or HTTPException if it does not.
+
+    path: is answered with status 200 by a server that works.
+    """
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     connection = http.client.HTTPConnection(host, address.port, timeout=_PROBE_TIMEOUT_S)
     if is_tls:  # clients decide if they trust the certificate

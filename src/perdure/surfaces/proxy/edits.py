@@ -90,7 +90,8 @@ class RequestEditor:
     def edit(self, api: Api, raw: bytes, headers: Mapping[str, str], *, is_count: bool = False) -> EditedRequest:
         """Return the request as it goes on. Never raises: what fails leaves it as it came.
 
-        headers: by name in lower case; a compressed body is compressed again. is_count: only its tokens are counted, so nothing new is recalled for it.
+        headers: by name in lower case; a compressed body is compressed again. is_count: only its tokens are counted,
+        so nothing new is recalled for it.
         """
         started_s = time.monotonic()
         encoding = headers.get("content-encoding", "")
