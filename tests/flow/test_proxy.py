@@ -7,7 +7,6 @@ import http.client
 import itertools
 import json
 import os
-import re
 import shutil
 import socket
 import ssl
@@ -503,6 +502,20 @@ def test_without_the_secret_nothing_is_answered(path, proxy, home) -> None:
     assert not upstream.sent and not resident.asked
 
 
+def test_a_request_names_no_other_server(proxy, home) -> None:
+    """Neither by its target, nor by its Host, nor by its path: it goes where the settings say."""
+    with Upstream() as upstream, Upstream() as other:
+        parts = urlsplit(proxy(upstream.url).base)
+        host = other.url.removeprefix("http://")
+        for target in (f"{parts.path}/v1/messages", f"{parts.path}/{host}/v1/models", f"{parts.path}//{host}/v1/x",
+                       f"http://{host}{parts.path}/v1/messages", f"{parts.path}/@{host}/v1/x"):  # fmt: skip
+            with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)) as connection:
+                connection.request("POST", target, ONE, {"Host": host})
+                assert connection.getresponse().status in (200, 403)
+        assert len(upstream.sent) == 4 and not other.sent
+        assert {sent.header("host") for sent in upstream.sent} == {upstream.url.removeprefix("http://")}
+
+
 def test_health_counts_outcomes(proxy, home) -> None:
     with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
         running = proxy(upstream.url)
@@ -678,7 +691,7 @@ def test_the_floor_stands_once_in_each_conversation(home, no_hooks) -> None:
     with perdure.open(home, user="tester") as opened:
         opened.floor.write("profile", "Mira, harbour engineer.")
     with Upstream(reply_like_a_model) as upstream:
-        settings = f'user = "tester"\n[proxy]\nlisten = "127.0.0.1:0"\nlimit_ms = 5000\n[proxy.upstreams]\n'
+        settings = 'user = "tester"\n[proxy]\nlisten = "127.0.0.1:0"\nlimit_ms = 5000\n[proxy.upstreams]\n'
         (home / "config.toml").write_text(f'{settings}anthropic = "{upstream.url}"\n')
         assert run(home, "serve", "--detach").returncode == 0
         try:
