@@ -73,7 +73,7 @@ class FloorRoom(Floor):
 
     def _apply_tombstones(self) -> None:
         super()._apply_tombstones()
-        block_cache.delete(self.connections.path)  # a floor stands in the blocks of the proxy, too
+        block_cache.delete(self.connections.path)  # a floor stands in blocks, too
 
     def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
         """Return C₀ for a session that begins now: each layer within its budget, in order.

@@ -1,4 +1,4 @@
-"""SillyTavern, a chat page, through the proxy: told in one conversation, known in the next, and only a base URL changed."""
+"""SillyTavern, a chat page, through the proxy: told in one conversation, known in the next, only a base URL changed."""
 
 from __future__ import annotations
 

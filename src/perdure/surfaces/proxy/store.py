@@ -109,7 +109,7 @@ class BlockStore:
                 yield self._open_current()
             except (apsw.NotADBError, apsw.CorruptError) as error:
                 self._drop_connection()
-                block_cache.delete(self._home)
+                block_cache.delete_proxy_file(self._home)
                 raise HomeFault(str(self._path)) from error
             except apsw.Error as error:
                 self._drop_connection()
