@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+from functools import partial
 
 import pytest
 
 import perdure
 from perdure.types import Filters
-from rig.clients import kept_prefix, main_requests
+from rig.clients import Missing, kept_prefix, main_requests, program
 from rig.tap import assert_only_blocks_added, tap
 
 TOOL = {
@@ -40,17 +42,52 @@ def use_chat(base: str, text: str) -> str:
         return answer.choices[0].message.content
 
 
+JS_SDKS = """
+const [base, sdk, content] = process.argv.slice(1);
+const messages = [{ role: "user", content }];
+if (sdk === "anthropic") {
+  const { default: Anthropic } = await import("@anthropic-ai/sdk");
+  const stream = new Anthropic({ baseURL: base, apiKey: "sk-ant-dummy" }).messages.stream(
+    { model: "m", max_tokens: 50, messages });
+  console.log(await stream.finalText());
+} else {
+  const { default: OpenAI } = await import("openai");
+  const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: "sk-proj-dummy" });
+  console.log((await client.chat.completions.create({ model: "m", messages })).choices[0].message.content);
+}
+"""
+
+
+def use_js(sdk: str, base: str, text: str) -> str:
+    """Ask through an SDK for JavaScript."""
+    try:
+        folder, node = program("js-sdks").parents[3], program("node")
+    except Missing as missing:
+        pytest.skip(f"the SDKs for JavaScript were not driven: {missing}")
+    line = [str(node), "--input-type=module", "-e", JS_SDKS, base, sdk, text]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def use_responses(base: str, text: str) -> str:
     openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=f"{base}/v1", api_key="sk-proj-dummy") as sdk:
         return sdk.responses.create(model="m", input=text).output_text
 
 
-SDKS = {"anthropic": use_anthropic, "openai chat": use_chat, "openai responses": use_responses}
+SDKS = {
+    "anthropic": use_anthropic,
+    "openai chat": use_chat,
+    "openai responses": use_responses,
+    "anthropic js": partial(use_js, "anthropic"),
+    "openai js": partial(use_js, "openai"),
+}
 
 
 @pytest.mark.parametrize(("teller", "asker"), [("anthropic", "openai chat"), ("openai chat", "openai responses"),
-                                               ("openai responses", "anthropic")])  # fmt: skip
+                                               ("openai responses", "anthropic"), ("anthropic js", "openai js"),
+                                               ("openai js", "anthropic js")])  # fmt: skip
 def test_what_one_sdk_is_told_the_other_knows(teller, asker, proxy, home, model, wait_until_known) -> None:
     with tap(proxy()) as listening:
         assert SDKS[teller](listening.url, TOLD) == "OK."
