@@ -409,4 +409,4 @@ class AlreadyServing(Busy):
 
 
 class SessionHeld(Busy):
-    """Another process holds this session. `perdure chat --fork SESSION` continues it as a session of its own."""
+    """Another process holds this session. `perdure chat --resume SESSION --fork` continues it as one of its own."""

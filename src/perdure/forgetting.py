@@ -18,7 +18,7 @@ from perdure import disk
 from perdure.access import block_cache, shown_alerts
 from perdure.archive import forget, stage
 from perdure.archive.forget import ForgetTarget
-from perdure.capture import credential, policy, transcripts
+from perdure.capture import credential, policy, session_file, transcripts
 from perdure.captures import Captures
 from perdure.connections import Connections, utc_now
 from perdure.errors import ArchiveFault, CredentialFault, HomeFault, IndexFault, MemoryMissing, NotFound, UsageError
@@ -530,6 +530,7 @@ def delete_user_files(home: Path, user: str) -> None:
     for path in (home / "outbox").glob("*"):
         if path.is_file() and _read_owner(path) == user:
             path.unlink(missing_ok=True)
+    session_file.delete_files(home, user)
     _delete_credential(home, user)
 
 

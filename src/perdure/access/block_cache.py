@@ -22,6 +22,11 @@ def get_session_path(home: Path, session: str) -> Path:
     return home / "cache" / "sessions" / f"{session}.jsonl"
 
 
+def get_overviews_path(home: Path, user: str) -> Path:
+    """Return the path of what the list of a user's sessions shows: it has titles, which are words of theirs."""
+    return home / "cache" / "sessions" / f"overviews-{user}.json"
+
+
 def delete(home: Path) -> None:
     """Delete the files. They are caches: what goes on asks its provider to read some text again."""
     shutil.rmtree(home / "cache" / "sessions", ignore_errors=True)

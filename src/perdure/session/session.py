@@ -19,11 +19,12 @@ from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
 from perdure.errors import ConfigFault, ModelCancelled, ModelFault
-from perdure.formats.perdure import INTERRUPTED, Branch, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
+from perdure.formats.perdure import INTERRUPTED, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
 from perdure.models.chat import Chat, ChatReply, ToolSpec
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
-from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree, resolve_entry
+from perdure.session.catalog import resolve_name
+from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree
 from perdure.session.tree import list_open_calls
 from perdure.types import OWN_RUNTIME
 
@@ -183,6 +184,7 @@ class Session:
             thought=reply.thought,
             calls=tuple(CallEntry(id=call.id, name=call.name, input=call.input) for call in reply.calls),
             native=NativeEntry(provider=reply.native.provider, blocks=reply.native.blocks) if reply.native else None,
+            provider=self._chat.name.partition(":")[0],
             model=reply.model or self._chat.name,
             stop=reply.stop,
             usage=UsageEntry(
@@ -260,8 +262,9 @@ def open_session(
 ) -> Session:
     """Begin a session, or go on with one.
 
-    resume: the beginning of the id of a session, or of an entry of one: then the session goes on from there, and what
-    was said after it stays as another branch. fork: go on as a session of its own. chat: your own model, instead of the
+    resume: the beginning of the id of a session, its number in the list, or "last" for the last one of this project;
+    or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
+    another branch. fork: go on as a session of its own. chat: your own model, instead of the
     one that the settings give the role resident. Raises SessionMissing, SessionHeld, ConfigFault where no model is set.
     """
     chat = chat or home.chat("resident", job=job)
@@ -269,13 +272,13 @@ def open_session(
         raise ConfigFault(NO_MODEL)
     if not resume:
         return Session(home, create_log(home, cwd=cwd), chat, tools=tools, mode=mode)
-    session, entry = resolve_entry(home, resume)
+    session, entry = resolve_name(home, resume, cwd=cwd)
     if fork:
         leaf, cwd = entry or read_tree(home, session).leaf, cwd or read_start(home, session).cwd or None
         forked = Session(home, create_log(home, cwd=cwd, forked_from=(session, leaf)), chat, tools=tools, mode=mode)
         forked.copy_texts(session)
         return forked
     log = open_log(home, session)
-    if entry and entry != log.tree.leaf:
-        log.append(Branch(left=log.tree.leaf, **{**log.make_fields(), "parent": entry}))
+    if entry:
+        log.move_leaf(entry)
     return Session(home, log, chat, tools=tools, mode=mode)
