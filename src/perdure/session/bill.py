@@ -58,5 +58,5 @@ def _list_layers(floor: str) -> Iterator[BilledPart]:
     """Yield the layers of a floor, by their headings."""
     starts = list(_LAYER.finditer(floor))
     ends = [*(match.start() for match in starts[1:]), len(floor)]
-    for match, end in zip(starts, ends, strict=True):
+    for match, end in zip(starts, ends, strict=False):  # no heading: no layer
         yield BilledPart(f"floor: {match[1]}", tokens(floor[match.start() : end]))

@@ -17,7 +17,7 @@ from perdure.models.chat import ChatMessage, ToolSpec
 
 FRAME_TOKENS = 6  # around each message: role and separators
 IMAGE_TOKENS = 1_600  # of an image, as large as providers take it
-FULL_SHARE = 0.95  # of the window: from here on nobody waits for a summariser that fails
+FULL_SHARE = 0.95  # of the window: more is no question any more, and nobody waits for a summariser that fails
 _MAX_RESERVE_SHARE = 0.15  # of the window that is kept for the answer; a small window has no 16,384 tokens for it
 _TAIL_SHARE, _HEAD_SHARE, _SUMMARY_SHARE = 0.25, 0.1, 0.1  # of the window that these may take, where it is small
 
@@ -52,7 +52,7 @@ class WindowLimits:
 
     @property
     def full_tokens(self) -> int:
-        """From here on a summary by rules alone is better than none."""
+        """What a question may have at most. From here on a summary by rules alone is better than none."""
         return int(self.window_tokens * FULL_SHARE)
 
 

@@ -64,8 +64,14 @@ class Compactor:
     """Makes room in one session. It holds what was told already, and no state that the log needs."""
 
     def __init__(
-        self, home: Home, log: SessionLog, blocks: BlockFile, *, recall: Callable[[str], str], tell: Callable[[str], None]
-    ) -> None:  # fmt: skip
+        self,
+        home: Home,
+        log: SessionLog,
+        blocks: BlockFile,
+        *,
+        recall: Callable[[str], str],
+        tell: Callable[[str], None],
+    ) -> None:
         """recall: returns the block for a message, "" for silence. tell: tells the person what happens."""
         self._home, self._log, self._blocks = home, log, blocks
         self._recall, self._tell = recall, tell
@@ -89,10 +95,10 @@ class Compactor:
         n_tokens = self._count(request)
         if n_tokens >= limits.archive_tokens and (n_tokens >= self._retry_tokens or n_tokens >= limits.full_tokens):
             self.compact(request)
-        if self._count(request) > limits.room_tokens:
+        if self._count(request) > limits.full_tokens:
             newest = [message for message in list_messages(self._log.find_path()) if message.role == "tool"][:-1]
             self._mask(request, limits, newest, min_freed_share=0)
-        if (n_tokens := self._count(request)) > limits.room_tokens:
+        if (n_tokens := self._count(request)) > limits.full_tokens:
             raise ContextTooLarge(self._describe_parts(request, limits, n_tokens))
 
     def compact(self, request: RoomRequest, *, focus: str = "", cause: Cause = "limit") -> Boundary | None:
@@ -258,7 +264,6 @@ class Compactor:
         sizes = ", ".join(f"{part.name} {part.n_tokens:,}" for part in parts if part.n_tokens)
         n_reserved = limits.window_tokens - limits.room_tokens
         return (
-            f"{request.chat.name} has a window of {limits.window_tokens:,} tokens, {n_reserved:,} of them for the answer; "
-            f"this context has {n_tokens:,}: {sizes}"
+            f"{request.chat.name} has a window of {limits.window_tokens:,} tokens, {n_reserved:,} of them for the "
+            f"answer; this context has {n_tokens:,}: {sizes}"
         )
-

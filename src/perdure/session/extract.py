@@ -13,8 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
+from pathlib import Path
 
 from perdure import text
 from perdure.formats.perdure import Message, Quote
@@ -29,47 +30,29 @@ MAX_QUOTE_CHARS = 400  # of a quote of weight
 SHORT_QUOTE_CHARS = 200  # of a quote of little weight
 LINE_TOKENS = 8  # of a quote's line beside its words: the dash and the id
 _QUOTE_WEIGHT = 4.0  # from here on a quote has its full length
-_SMALL_WEIGHT = 1.0  # below it nothing is quoted
+_SMALL_WEIGHT = 2.0  # below it nothing is quoted
+_FOCUS_WEIGHT = 10.0  # of a sentence that holds all that a person asked to keep
 _ASSISTANT_SHARE = 0.35  # of a person's weight: an assistant says more, and most of it can be said again
 _MIN_STEMS = 3  # content words of a sentence that says something
 _SAME_SHARE = 0.8  # of the words of two sentences that say the same
 _RESTATED_SHARE = 0.45  # of the older sentence's weight of words that a change shares with it
 _MAX_PARTNERS = 60  # older sentences that are compared with a change
 
-_DECISION = lazy_re(
-    r"(?i)\b(?:decid\w+|decision|agreed?|settl(?:ed?|ing) (?:on|for)|(?:go|going|went|gone) (?:with|for)|chose[n]?|choos\w+"
-    r"|opt(?:ed|ing)? for|pick(?:ed)?|(?:we|i|you)(?:'ll| will| are going to|'re going to|'m going to| shall) \w+"
-    r"|let'?s (?:use|go|keep|stick|make|do|call|name|set|put|move|drop)|stick(?:ing)? (?:with|to)|switch(?:ed|ing)? to"
-    r"|mov(?:e|ed|ing) (?:\w+ ){0,4}(?:to|from)|migrat\w+|adopt\w*|finali[sz]\w+|approved|confirmed|signed off|the plan is"
-    r"|from now on|(?:is|are|be|was) (?:called|named|owned by|set to|fixed at)|call (?:it|them|the)|rename\w*|we use|we run)\b"
-)
-_CONSTRAINT = lazy_re(
-    r"(?i)\b(?:must(?:n['’]?t)?|never|always|no more than|no less than|at (?:most|least)|(?:not|n['’]t) (?:exceed|allowed)"
-    r"|cannot|can['’]?t|(?:do not|don['’]t|should not|shouldn['’]t|may not) \w+|(?:has|have|needs?) to|requir\w+"
-    r"|limit(?:ed|s)?|maximum|minimum|deadline|due (?:on|by|date)|budget|no later than|forbid\w*|forbidden|avoid"
-    r"|prefer\w*|rule|policy|constraint|allergic|only (?:use|on|in|for|with|the|after|if|when|\d)|up to \d|within \d|under \d"
-    r"|by (?:\d|mon|tues|wednes|thurs|fri|satur|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*)\b"
-)
-_CHANGE = lazy_re(
-    r"(?i)\b(?:actually|correction|scratch that|instead|no longer|not any ?more|any ?more|chang\w+|turns out|i was wrong"
-    r"|rather than|revert\w*|undo|(?:go|going|went) back|back to|replac\w+|supersed\w+|ignore (?:what|that|the)|update:?"
-    r"|updated|revis\w+|new (?:plan|value|limit|deadline|name|owner|port|budget)|now (?:it|we|the|use|goes|is|are)"
-    r"|(?:it|that|is|are)(?:'s)? now|forget (?:what|that|about|the)|take (?:that|it) back|mov(?:e|ed|ing) (?:\w+ ){0,5}to"
-    r"|switch\w*|drop(?:ped|ping)?|swap\w*|not .{1,40} but|after all|on second thoughts?|reconsider\w*|overrid\w+)\b"
-)
-_PENDING = lazy_re(
-    r"(?i)\b(?:todo|to-do|tbd|tbc|pending|open (?:question|point|issue|item)|still (?:need|have to|open|unclear|missing|wait"
-    r"|owe|undecided|to be)\w*|to be (?:confirmed|decided|determined|done)|(?:not|n['’]t)(?: yet)? (?:decided|settled"
-    r"|confirmed|known|clear)|undecided|unresolved|follow[- ]up|waiting (?:for|on)|remind me|next step|don['’]t forget"
-    r"|blocked (?:by|on)|need an answer|haven['’]t (?:heard|decided|got)|come back to|later we)\b"
-)
-_AGREED = lazy_re(r"(?i)\b(?:decided|agreed|settled on|confirmed|final\w*|chose|we(?:'ll| will) (?:use|go with|keep)|switched to)\b")
-_OWN = lazy_re(r"(?i)\b(?:i|i'm|i've|my|we|we're|our|us)\b")
 _NUMBER = lazy_re(r"[$€£]?\d[\d.,:/-]*(?:%|\w+)?")
 _PATH = lazy_re(r"(?<![\w/.])(?:[~.]{0,2}/)?[\w.-]+(?:/[\w.-]+)+|\b[\w-]+\.[a-z]{1,5}\b(?!\.\w)")
-_IDENTIFIER = lazy_re(r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w+|\b[A-Z][A-Z0-9]{2,}(?:[-_][A-Z0-9]+)*\b|`[^`\n]+`|\b\w+-\w+-\w+\b")
+_IDENTIFIER = lazy_re(
+    r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w+|\b[A-Z][A-Z0-9]{2,}(?:[-_][A-Z0-9]+)*\b|`[^`\n]+`|\b\w+-\w+-\w+\b"
+)
 _QUESTION = lazy_re(r"[?？]\s*[\"'”’)\]]*$")
+_WORDS_FILE = Path(__file__).with_name("importance.txt")
 _REQUEST_CHARS = 1_200  # of the message that a long turn works on
+
+
+@cache
+def _get_words(section: str) -> re.Pattern[str]:
+    """Return the pattern of a section of the word list."""
+    rows = _WORDS_FILE.read_text(encoding="utf-8").partition(f"[{section}]\n")[2].partition("\n[")[0].splitlines()
+    return re.compile(rf"(?i)\b(?:{'|'.join(row for row in rows if row and not row.startswith('#'))})\b")
 
 
 @dataclass(frozen=True)
@@ -86,7 +69,7 @@ class Statement:
     @cached_property
     def stems(self) -> frozenset[str]:
         """The stems of its telling words."""
-        return extract_stems(self.words) - _SMALL_STEMS
+        return extract_telling_stems(self.words)
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -94,7 +77,14 @@ class Statement:
         return find_terms(self.words)
 
 
-_SMALL_STEMS = extract_stems(" ".join(text.STOPWORDS))
+@cache
+def _get_small_stems() -> frozenset[str]:
+    return extract_stems(" ".join(sorted(text.STOPWORDS)))
+
+
+def extract_telling_stems(words: str) -> frozenset[str]:
+    """Return the stems of a text's words, without small words."""
+    return extract_stems(words) - _get_small_stems()
 
 
 def find_terms(words: str) -> frozenset[str]:
@@ -134,15 +124,19 @@ def extract_quotes(
     statements = list(_read_statements([*middle, *tail]))
     rarities = _measure_rarity(statements)
     middle_ids = {message.id for message in middle}
-    explicit = {message.id: [item.text for item in find_statements(message.text)] for message in middle if _is_typed(message)}
+    explicit = {
+        message.id: [item.text for item in find_statements(message.text)] for message in middle if _is_typed(message)
+    }
     pending_ids = _find_open_questions([*middle, *tail])
-    focus_stems = extract_stems(focus) - _SMALL_STEMS
+    focus_stems = extract_telling_stems(focus)
     weighed = [
         weigh(
             statement,
             rarities,
             focus_stems,
-            is_explicit=any(words in statement.words or statement.words in words for words in explicit.get(statement.message.id, ())),
+            is_explicit=any(
+                words in statement.words or statement.words in words for words in explicit.get(statement.message.id, ())
+            ),
             is_open=statement.position in pending_ids,
         )
         for statement in statements
@@ -187,18 +181,18 @@ def weigh(
     words, is_typed = statement.words, _is_typed(statement.message)
     is_question = bool(_QUESTION.search(words))
     kind, weight = "Fact", 0.0
-    if is_open or (_PENDING.search(words) and not is_question):
+    if is_open or (_get_words("pending").search(words) and not is_question):
         kind, weight = "Pending", 4.0
-    elif not is_question and (_DECISION if is_typed else _AGREED).search(words):
+    elif not is_question and _get_words("decision" if is_typed else "agreed").search(words):
         kind, weight = "Decision", 4.0
-    elif not is_question and is_typed and _CONSTRAINT.search(words):
+    elif not is_question and is_typed and _get_words("constraint").search(words):
         kind, weight = "Constraint", 4.0
-    if not is_question and is_typed and _CHANGE.search(words):
+    if not is_question and is_typed and _get_words("change").search(words):
         kind, weight = "Correction" if kind == "Fact" else kind, weight + 2.0
     if is_explicit:
         kind, weight = "Constraint" if kind == "Fact" else kind, weight + 2.0
     weight += min(4.0, 1.5 * len(statement.terms))
-    weight += 1.0 if is_typed and _OWN.search(words) else 0.0
+    weight += 1.0 if is_typed and _get_words("own").search(words) else 0.0
     stems = statement.stems
     weight += 3.0 * sum(rarities.get(stem, 1.0) for stem in stems) / len(stems) if stems else 0.0
     if is_question and not is_open:
@@ -208,7 +202,7 @@ def weigh(
     if not is_typed:
         weight *= _ASSISTANT_SHARE
     if focus_stems:
-        weight += 6.0 * len(stems & frozenset(focus_stems)) / len(focus_stems)
+        weight += _FOCUS_WEIGHT * len(stems & frozenset(focus_stems)) / len(focus_stems)
     return replace(statement, kind=kind, weight=weight)
 
 
@@ -224,11 +218,15 @@ def _find_open_questions(messages: Sequence[Message]) -> set[int]:
     open_positions: set[int] = set()
     for message, answer in pairwise(talk):
         asked = [item for item in by_message.get(message.id, ()) if _QUESTION.search(item.words)]
-        if message.role == "user" and answer.role == "assistant" and (answer.stop in ("cancelled", "failed") or not (answer.text or answer.calls)):
+        if (
+            message.role == "user"
+            and answer.role == "assistant"
+            and (answer.stop in ("cancelled", "failed") or not (answer.text or answer.calls))
+        ):
             open_positions |= {item.position for item in asked}
         elif message.role == "assistant" and answer.role == "user" and asked:
             closing = by_message[message.id][-1]
-            answer_stems = extract_stems(answer.text) - _SMALL_STEMS
+            answer_stems = extract_telling_stems(answer.text)
             if closing in asked and len(answer_stems) > _MIN_STEMS and not closing.stems & answer_stems:
                 open_positions.add(closing.position)
     return open_positions
@@ -285,11 +283,11 @@ def _repeats(newer: Statement, older: Statement) -> bool:
 
 def takes_back(newer: Statement, older: Statement, rarities: Mapping[str, float]) -> bool:
     """Return True if a newer statement says otherwise now what an older one said of the same thing."""
-    if _QUESTION.search(newer.words) or not (_is_typed(newer.message) or _AGREED.search(newer.words)):
+    if _QUESTION.search(newer.words) or not (_is_typed(newer.message) or _get_words("agreed").search(newer.words)):
         return False
     if replaces(newer.words, older.words):
         return True
-    if not _CHANGE.search(newer.words):
+    if not _get_words("change").search(newer.words):
         return False
     shared = newer.stems & older.stems
     subject = older.stems - {stem for term in older.terms - newer.terms for stem in extract_stems(term)}

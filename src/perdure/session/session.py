@@ -19,7 +19,16 @@ from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
 from perdure.errors import ConfigFault, ModelCancelled, ModelFault
-from perdure.formats.perdure import INTERRUPTED, Boundary, Branch, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
+from perdure.formats.perdure import (
+    INTERRUPTED,
+    Boundary,
+    Branch,
+    CallEntry,
+    ImageEntry,
+    Message,
+    NativeEntry,
+    UsageEntry,
+)
 from perdure.models.chat import Chat, ChatReply, ToolSpec
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile

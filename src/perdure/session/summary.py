@@ -14,7 +14,7 @@ from perdure.errors import BadAnswer
 from perdure.formats.perdure import Message, Quote
 from perdure.models.chat import Chat, ChatMessage, strip_wrapping
 from perdure.recall.judge import extract_stems
-from perdure.session.extract import KINDS, Extract, FileLists, find_terms
+from perdure.session.extract import KINDS, FileLists, extract_telling_stems, find_terms
 
 NARRATIVE, FILES = "Narrative", "Files"  # headings beside those of the quotes
 PROMPT = """\
@@ -121,7 +121,9 @@ def _tells_old(row: str, old: str, new: str) -> bool:
         is_old = all(term in lowered for term in old_terms) and bool(row_stems & old_stems & new_stems)
         return is_old and not any(term in lowered for term in new_terms)
     old_only, new_only = old_stems - new_stems, new_stems - old_stems
-    return bool(old_only) and len(old_only & row_stems) >= _TAKEN_BACK_SHARE * len(old_only) and not new_only & row_stems
+    return (
+        bool(old_only) and len(old_only & row_stems) >= _TAKEN_BACK_SHARE * len(old_only) and not new_only & row_stems
+    )
 
 
 def list_lost(quotes: Sequence[Quote], narrative: str) -> list[Quote]:
@@ -129,7 +131,7 @@ def list_lost(quotes: Sequence[Quote], narrative: str) -> list[Quote]:
     stems, lowered = extract_stems(narrative), narrative.lower()
 
     def is_covered(quote: Quote) -> bool:
-        quote_stems = extract_stems(quote.text)
+        quote_stems = extract_telling_stems(quote.text)
         has_words = len(quote_stems & stems) >= _COVERED_SHARE * len(quote_stems)
         return has_words and all(term in lowered for term in find_terms(quote.text))
 
