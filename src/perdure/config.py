@@ -301,7 +301,7 @@ class SessionConfig:
     tail_tokens: int = 20_000  # of the newest messages, which stay as they were
     tail_rounds: int = 20  # at most so many of the newest rounds
     summary_tokens: int = 6_000  # of the summary of the middle
-    recall_tokens: int = 3_000  # recalled at a compaction, into the room that it made
+    recall_tokens: int = 2_000  # recalled at a compaction, into the room that it made
     clip_chars: int = 2_000  # of each tool result that the summariser reads
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from perdure.errors import ContextTooLarge, ModelBusy
 from perdure.formats.perdure import AnyEntry, Boundary, ImageEntry, Mask, Message
 from perdure.models.chat import ChatMessage, ChatReply, NativeBlocks, ToolCall, ToolSpec
 from perdure.session.assemble import assemble_messages, assemble_zones
+from perdure.session.bill import make_bill
 from perdure.session.log import read_path
 from perdure.session.session import Listener, Session, Tool, ToolOutput, open_session
 from perdure.session.summary import parse_summary
+from perdure.surfaces.cli import cli
 from perdure.testing import ScriptedChat
 from perdure.types import ForgetRequest
 
@@ -217,7 +221,7 @@ def test_each_question_begins_with_the_one_before(opened_quiet, strict, seed: in
     questions = [question.messages for question in chat.asked]
     n_changes = sum(old != new[: len(old)] for old, new in itertools.pairwise(questions))
     n_put_away = sum(isinstance(entry, Mask | Boundary) for entry in path)
-    assert len(questions) > 60 and 0 < n_changes <= n_put_away < 20
+    assert len(questions) > 60 and 0 < n_changes <= n_put_away < len(questions) / 4
 
 
 def test_another_model_with_a_smaller_window_goes_on(opened_quiet, strict) -> None:
@@ -327,7 +331,7 @@ def test_a_summariser_that_is_down_for_good_is_not_waited_for(opened, strict) ->
 
 
 def test_a_clue_of_turn_three_survives_turn_forty(opened_quiet, strict) -> None:
-    """S04: it is in no summary that the model reads, and recall puts it beside the question."""
+    """S04: it is in no words of the summary, and yet the model reads it: recall found it."""
     clue = "The spare key of the lighthouse hangs behind the barometer."
     chat = strict()
     home = opened_quiet()
@@ -338,9 +342,7 @@ def test_a_clue_of_turn_three_survives_turn_forty(opened_quiet, strict) -> None:
         assert session.compact() is not None
         boundary = list_boundaries(session.log.find_path())[-1]
         session.say("Where does the spare key of the lighthouse hang?")
-        question = chat.asked[-1].messages
-        assert clue not in "".join(message.text for message in question[:-1])
-        assert clue in question[-1].text
+        assert clue in "".join(message.text for message in chat.asked[-1].messages)
     assert clue not in boundary.summary
 
 
@@ -400,3 +402,34 @@ def test_a_forgotten_message_takes_the_summary_with_it(opened_quiet, strict) -> 
     home.forgetting.delete(request, digest=home.forgetting.preview(request).digest)
     shown = assemble_messages(read_path(home, name), {})
     assert "tide tables in Postgres" not in "".join(message.text for message in shown)
+
+
+# the bill ------------------------------------------------------------------------------------------------------
+
+
+def test_bill_of_a_session_names_its_parts(opened_quiet, strict) -> None:
+    home = opened_quiet()
+    home.floor.write("profile", "Ada likes short answers.")
+    with open_session(home, chat=strict(), mode="keyword") as session:
+        plant(session)
+        fill(session, 30, first=500)
+        assert session.compact() is not None
+        n_tokens, name = session.measure().n_tokens, session.session
+    bill = make_bill(home, name[:5])
+    parts = {part.name: part for part in bill.parts}
+    assert {"floor: profile", "head", "summary", "tail"} <= set(parts) and bill.window_tokens == 0
+    assert parts["head"].n_messages == 2 and abs(bill.n_tokens - n_tokens) < 0.05 * n_tokens
+
+
+def test_context_command_shows_the_bill(opened_quiet, strict) -> None:
+    home = opened_quiet()
+    (home.path / "config.toml").write_text('user = "ada"\n')
+    with open_session(home, chat=strict(), mode="keyword") as session:
+        fill(session, 3)
+        name = session.session
+    options = ["context", "--session", name, "--home", str(home.path)]
+    shown = CliRunner().invoke(cli, options)
+    assert shown.exit_code == 0, shown.output
+    assert "tail" in shown.output and "6 messages" in shown.output
+    bill = json.loads(CliRunner().invoke(cli, [*options, "--json"]).output)
+    assert bill["n_tokens"] == sum(part["n_tokens"] for part in bill["parts"]) > 0

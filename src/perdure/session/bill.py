@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from perdure.connections import local_now
 from perdure.formats.perdure import AnyEntry
 from perdure.models.chat import ChatMessage, ToolSpec
 from perdure.regex import lazy_re
 from perdure.session.assemble import ContextZones, assemble_zones
-from perdure.session.blocks import FLOOR
+from perdure.session.blocks import FLOOR, BlockFile
 from perdure.session.budget import count_message, count_tools
+from perdure.session.log import read_path, read_start, resolve_session
 from perdure.text import tokens
+from perdure.types import OWN_RUNTIME
+
+if TYPE_CHECKING:
+    from perdure.home import Home
 
 _LAYER = lazy_re(r"(?:\A|\n\n)# (system|profile|core|notes|insights|cards|recent|overall|diary)\n\n", re.ASCII)
 
@@ -24,6 +31,31 @@ class BilledPart:
     name: str
     n_tokens: int  # an estimate
     n_messages: int = 0
+
+
+@dataclass(frozen=True)
+class SessionBill:
+    """The parts of the context with which a session would go on."""
+
+    session: str
+    parts: tuple[BilledPart, ...]
+    window_tokens: int  # of the model that would answer; 0 if none is set
+
+    @property
+    def n_tokens(self) -> int:
+        """The sum over the parts, an estimate."""
+        return sum(part.n_tokens for part in self.parts)
+
+
+def make_bill(home: Home, prefix: str) -> SessionBill:
+    """Return the bill of the session whose id begins so. Raises SessionMissing, UsageError if several do."""
+    session = resolve_session(home, prefix)
+    path, texts = read_path(home, session), BlockFile(home.path, session, is_kept=True).read()
+    if FLOOR not in texts:
+        cwd = read_start(home, session).cwd or None
+        texts = {**texts, FLOOR: home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now()).text}
+    chat = home.chat("resident", job="chat")
+    return SessionBill(session, tuple(list_parts(path, texts)), chat.window_tokens if chat else 0)
 
 
 def list_parts(

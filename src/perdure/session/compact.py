@@ -8,15 +8,19 @@ that it does not fade from one compaction to the next.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from perdure import text
+from perdure import text, turn
+from perdure.access import fence
 from perdure.archive import injections
-from perdure.connections import utc_now
+from perdure.capture.events import HookEvent
+from perdure.connections import local_now, utc_now
 from perdure.errors import ConfigFault, ContextTooLarge, ModelFault
 from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message
 from perdure.models.chat import Chat, ToolSpec
@@ -33,7 +37,7 @@ from perdure.session.bill import list_parts
 from perdure.session.blocks import BlockFile
 from perdure.session.budget import ContextSize, WindowLimits, compute_limits, count_context, count_message
 from perdure.session.zones import Zones, list_maskable, split_zones
-from perdure.types import OWN_RUNTIME
+from perdure.types import OWN_RUNTIME, Cue, Live
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 JOB = "compact"  # the job under which the summariser is metered
 COMPACTING = "compressing…"
 N_RECALLED_FOR = 3  # of a person's last messages, for which a compaction recalls
+RECALL_S = 2.0  # that each of them may wait until what was put away can be found
+_CHARS_PER_TOKEN = 4
 _MIN_MASKED_CHARS = 400  # of a tool's output; the line in its place has about 100
 _MIN_FREED_SHARE = 0.03  # of the window: less is not worth a new prefix, which the provider has not in its cache
 _RETRY_SHARE = 0.03  # of the window by which the context grows before a failed summariser is asked again
@@ -69,12 +75,12 @@ class Compactor:
         log: SessionLog,
         blocks: BlockFile,
         *,
-        recall: Callable[[str], str],
         tell: Callable[[str], None],
+        mode: str | None = None,
     ) -> None:
-        """recall: returns the block for a message, "" for silence. tell: tells the person what happens."""
+        """tell: tells the person what happens. mode: "keyword" recalls without a model."""
         self._home, self._log, self._blocks = home, log, blocks
-        self._recall, self._tell = recall, tell
+        self._tell, self._mode = tell, mode
         self._retry_tokens = 0  # a summariser that failed is asked again from here on
         self._has_told_failure = False
 
@@ -240,16 +246,44 @@ class Compactor:
         return boundary
 
     def _recall_widely(self, limits: WindowLimits, tail: Sequence[Message]) -> str:
-        """Return what recall has for the person's last messages, the newest first, as far as there is room."""
+        """Return one block of what recall has for the person's last messages, the newest first.
+
+        It is in the journal, without its words, before it is returned. A failure costs this block, and nothing else.
+        """
+        live = self._home.config.live
+        if not (self._log.is_kept and live.recall) or live.shadow:
+            return ""
+        event = HookEvent(OWN_RUNTIME, "after-compact", self._log.session, self._log.cwd or "")
         questions = [message.text for message in reversed(tail) if message.role == "user" and message.is_typed]
-        blocks: list[str] = []
-        left_tokens = limits.recall_tokens
-        for question in questions[:N_RECALLED_FOR]:
-            block = self._recall(question)
-            if block and (cost := text.tokens(block)) <= left_tokens:
-                blocks.append(block)
-                left_tokens -= cost
-        return "\n\n".join(blocks)
+        try:
+            return self._recall_for(event, questions[:N_RECALLED_FOR], limits.recall_tokens, tail[0].timestamp)
+        except Exception as error:  # noqa: BLE001 - whatever fails in recall, the conversation goes on
+            self._tell(turn.record_failure(self._home.path, event, error).notice)
+            return ""
+
+    def _recall_for(self, event: HookEvent, questions: Sequence[str], max_tokens: int, since_at: datetime) -> str:
+        cues: dict[str, Cue] = {}
+        recalled, started_s = None, time.perf_counter()
+        for question in questions:
+            recalled = self._home.recall(
+                question,
+                now=local_now(),
+                cwd=self._log.cwd,
+                session=Live(self._log.session, since_at),
+                already=cues,
+                mode=self._mode,
+                helper_s=0.0,
+                catch_up_s=RECALL_S,
+            )
+            cues |= {cue.turn_id: cue for cue in recalled.cues}
+        nonce = fence.make_nonce()
+        block, shown = turn.render_block(list(cues.values()), nonce, max_chars=max_tokens * _CHARS_PER_TOKEN)
+        if recalled is None or not block:
+            return ""
+        took_ms = (time.perf_counter() - started_s) * 1000
+        data = turn.build_injection(event, turn.RecallBlock(block, nonce, shown), recalled, took_ms)
+        self._home.journal().append(injections.EVENT_TYPE, data, now=utc_now())
+        return block
 
     # what goes wrong ------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Session:
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
         self._listener = Listener()
-        self._compactor = Compactor(home, log, self._blocks, recall=self._recall_again, tell=self._tell)
+        self._compactor = Compactor(home, log, self._blocks, tell=self._tell, mode=mode)
         self._close_open_calls()
 
     @property
@@ -266,10 +266,6 @@ class Session:
     def _tell(self, text: str) -> None:
         if self._listener.on_compact:
             self._listener.on_compact(text)
-
-    def _recall_again(self, text: str) -> str:
-        """Return what recall has for an earlier message of this session."""
-        return self._ask_recall(HookEvent(OWN_RUNTIME, "prompt", self.session, self._log.cwd or "", prompt=text)).text
 
     # what stands beside the messages --------------------------------------------------------------------
 
