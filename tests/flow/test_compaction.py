@@ -431,5 +431,5 @@ def test_context_command_shows_the_bill(opened_quiet, strict) -> None:
     shown = CliRunner().invoke(cli, options)
     assert shown.exit_code == 0, shown.output
     assert "tail" in shown.output and "6 messages" in shown.output
-    bill = json.loads(CliRunner().invoke(cli, [*options, "--json"]).output)
+    bill = json.loads(CliRunner().invoke(cli, [*options, "--json"]).output)["result"]
     assert bill["n_tokens"] == sum(part["n_tokens"] for part in bill["parts"]) > 0
