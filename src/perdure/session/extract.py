@@ -56,8 +56,8 @@ def _get_words(section: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True)
-class Statement:
-    """A sentence of a session, as it is weighed."""
+class WeighedSentence:
+    """A sentence of a session, with what it is worth."""
 
     words: str
     message: Message
@@ -152,17 +152,17 @@ def _is_typed(message: Message) -> bool:
     return message.role == "user" and message.is_typed
 
 
-def _read_statements(messages: Sequence[Message]) -> Iterator[Statement]:
+def _read_statements(messages: Sequence[Message]) -> Iterator[WeighedSentence]:
     position = 0
     for message in messages:
         if message.role == "tool":
             continue
         for start, end in sentences(message.text):
-            yield Statement(" ".join(message.text[start:end].split()), message, position)
+            yield WeighedSentence(" ".join(message.text[start:end].split()), message, position)
             position += 1
 
 
-def _measure_rarity(statements: Sequence[Statement]) -> dict[str, float]:
+def _measure_rarity(statements: Sequence[WeighedSentence]) -> dict[str, float]:
     """Return stem -> its rarity among the sentences, from 0 to 1."""
     counts = Counter(stem for statement in statements for stem in statement.stems)
     n = max(len(statements), 2)
@@ -170,13 +170,13 @@ def _measure_rarity(statements: Sequence[Statement]) -> dict[str, float]:
 
 
 def weigh(
-    statement: Statement,
+    statement: WeighedSentence,
     rarities: Mapping[str, float],
     focus_stems: Collection[str] = (),
     *,
     is_explicit: bool = False,
     is_open: bool = False,
-) -> Statement:
+) -> WeighedSentence:
     """Return the statement with its kind and its weight."""
     words, is_typed = statement.words, _is_typed(statement.message)
     is_question = bool(_QUESTION.search(words))
@@ -212,7 +212,7 @@ def _find_open_questions(messages: Sequence[Message]) -> set[int]:
     """
     talk = [message for message in messages if message.role != "tool"]
     statements = list(_read_statements(talk))
-    by_message: dict[str, list[Statement]] = {}
+    by_message: dict[str, list[WeighedSentence]] = {}
     for statement in statements:
         by_message.setdefault(statement.message.id, []).append(statement)
     open_positions: set[int] = set()
@@ -236,8 +236,8 @@ def _find_open_questions(messages: Sequence[Message]) -> set[int]:
 
 
 def _drop_taken_back(
-    statements: Sequence[Statement], rarities: Mapping[str, float]
-) -> tuple[list[Statement], list[tuple[str, str]]]:
+    statements: Sequence[WeighedSentence], rarities: Mapping[str, float]
+) -> tuple[list[WeighedSentence], list[tuple[str, str]]]:
     """Return the statements without those that a later one repeats or takes back, and what was taken back.
 
     The later one names the earlier.
@@ -245,7 +245,7 @@ def _drop_taken_back(
     gone: set[int] = set()
     replaced: dict[int, str] = {}
     taken_back: list[tuple[str, str]] = []
-    postings: dict[str, list[Statement]] = {}  # rare stem -> the statements so far that have it
+    postings: dict[str, list[WeighedSentence]] = {}  # rare stem -> the statements so far that have it
     weighty = [item for item in statements if item.weight >= _SMALL_WEIGHT]
     for newer in weighty:
         for older in _list_partners(newer, postings):
@@ -267,7 +267,7 @@ def _drop_taken_back(
     return current, taken_back
 
 
-def _list_partners(newer: Statement, postings: Mapping[str, Sequence[Statement]]) -> list[Statement]:
+def _list_partners(newer: WeighedSentence, postings: Mapping[str, Sequence[WeighedSentence]]) -> list[WeighedSentence]:
     """Return the earlier statements of other messages that share most rare words with one."""
     rows = [rows for stem in newer.stems if len(rows := postings.get(stem, ())) <= _MAX_PARTNERS]
     older = {item.position: item for row in rows for item in row if item.message.id != newer.message.id}
@@ -275,13 +275,13 @@ def _list_partners(newer: Statement, postings: Mapping[str, Sequence[Statement]]
     return [older[position] for position, _ in counts.most_common(_MAX_PARTNERS)]
 
 
-def _repeats(newer: Statement, older: Statement) -> bool:
+def _repeats(newer: WeighedSentence, older: WeighedSentence) -> bool:
     union = newer.stems | older.stems
     is_same = len(newer.stems & older.stems) >= _SAME_SHARE * len(union) and newer.terms >= older.terms
     return is_same and newer.weight >= older.weight
 
 
-def takes_back(newer: Statement, older: Statement, rarities: Mapping[str, float]) -> bool:
+def takes_back(newer: WeighedSentence, older: WeighedSentence, rarities: Mapping[str, float]) -> bool:
     """Return True if a newer statement says otherwise now what an older one said of the same thing."""
     if _QUESTION.search(newer.words) or not (_is_typed(newer.message) or _get_words("agreed").search(newer.words)):
         return False
@@ -300,7 +300,7 @@ def takes_back(newer: Statement, older: Statement, rarities: Mapping[str, float]
 # choosing -------------------------------------------------------------------------------------------------------
 
 
-def _choose(statements: Sequence[Statement], max_tokens: int) -> list[Quote]:
+def _choose(statements: Sequence[WeighedSentence], max_tokens: int) -> list[Quote]:
     """Return as many of the weightiest statements as fit, by kind and in their order."""
     chosen: list[tuple[int, int, Quote]] = []
     for item in sorted(statements, key=lambda item: (-item.weight, -item.position)):
