@@ -130,19 +130,17 @@ def real(place: Path, model: Path, most: int) -> dict[str, Any]:
     """The real small model on the samples."""
     place.mkdir(mode=0o700)
     (place / "config.toml").write_text(CONFIG.format(model=model, most=most))
-    with perdure.open(place) as home:
+    with perdure.open(place) as settings:
+        heard = Heard(settings.chat("miner", job="mine"), MOST_OF_SMALL)
+    with perdure.open(place, chats={"miner": heard}) as home:
         home.import_files([SAMPLES])
-        chat = home.chat("miner", job="mine")
-        heard = Heard(chat, MOST_OF_SMALL)
-        home._roles = None  # the same settings, heard
-        home._chats = {"miner": heard}
         done = home.memories.mine(EVERY)
         while done.n_left and done.n_calls:  # a pass ends at an answer that comes too late; the next goes on
             more = home.memories.mine(EVERY)
             if not more.n_calls:
                 break
             more.refusals = done.refusals + more.refusals
-            for name in ("n_batches", "n_messages", "n_calls", "n_new", "n_again", "n_known"):
+            for name in ("n_batches", "n_messages", "n_calls", "n_new", "n_reinforced", "n_known"):
                 setattr(more, name, getattr(done, name) + getattr(more, name))
             done = more
         found = figures(home, done, heard)
@@ -168,9 +166,9 @@ def quoting(question: Question) -> dict[str, Any]:
 
 def scripted(place: Path, transcripts: Path) -> dict[str, Any]:
     """A scripted model on the same, or on other transcripts."""
-    with perdure.open(place) as home:
+    heard = Heard(ScriptedChat([quoting] * 100_000))
+    with perdure.open(place, chats={"miner": heard}) as home:
         home.import_files([transcripts])
-        home._chats = {"miner": (heard := Heard(ScriptedChat([quoting] * 100_000)))}
         with timed() as clock:
             done = home.memories.mine(EVERY)
         print(f"  {clock.wall_s:.1f} s, {clock.cpu_s:.1f} s of the processor")
@@ -187,8 +185,7 @@ def answer(question):
     print("asked", flush=True)
     return bench.quoting(question)
 
-with perdure.open(sys.argv[1]) as home:
-    home.connections.chats = {"miner": ScriptedChat([answer] * 1000)}
+with perdure.open(sys.argv[1], chats={"miner": ScriptedChat([answer] * 1000)}) as home:
     home.memories.mine(bench.EVERY)
 """
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,13 +26,17 @@ from urllib.parse import urlsplit
 import perdure
 from benchmarks import common, corpus
 from perdure import log
+from perdure.config import Config, ProxyConfig
 from perdure.surfaces.proxy.edits import RequestEditor
+from perdure.surfaces.proxy.server import ProxyServer
 from perdure.surfaces.proxy.store import BlockStore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from rig import model_server
 from rig.clients import blocks
+from rig.resident import ScriptedResident
+from rig.tap import remove_added
 from rig.upstream import Reply, Sent, Upstream
 
 SYSTEM_CHARS = 60_000  # of a request's system prompt and tools, as Claude Code sends them
@@ -39,6 +44,8 @@ N_TURNS = 20
 STREAM_S = 6.0  # how long each of the many streams lasts
 N_EVENTS = 60
 N_CALLS = 5  # of tools in each turn, with a request each
+RECORDINGS = Path(__file__).parents[1] / "tests" / "data" / "proxy"
+API_PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
 BLOCK_CHARS = 1_200  # of a block, in the count of kept prefixes
 
 
@@ -203,6 +210,35 @@ def measure_prefix(home: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def measure_bytes(home: Path) -> list[dict[str, Any]]:
+    """Requests of real clients, recorded: the bytes that each sent and those that the provider got."""
+    block = "[perdure-recall 0123456789abcdef begins]\n" + "x" * BLOCK_CHARS
+    config = Config(user="bench", proxy=ProxyConfig(limit_ms=5_000))
+    rows = []
+    with Upstream(reply) as upstream, ScriptedResident(home, block):
+        table = {"anthropic": upstream.url, "openai": upstream.url}
+        running = ProxyServer(home, replace(config, proxy=replace(config.proxy, upstreams=table)), listen="127.0.0.1:0")
+        base = urlsplit(running.start().base_url)
+        connection = http.client.HTTPConnection(base.hostname or "", base.port, timeout=60)
+        for path in sorted(RECORDINGS.glob("*.jsonl")):
+            row = {"client": path.stem, "requests": 0, "sent": 0, "received": 0, "with a block": 0, "the same": 0}
+            for line in path.read_text().splitlines():
+                request = json.loads(line)
+                raw = json.dumps(request["body"], ensure_ascii=False, separators=(",", ":")).encode()
+                connection.request("POST", base.path + API_PATHS[request["api"]], raw, request["headers"])
+                connection.getresponse().read()
+                received = upstream.sent[-1].body
+                row["requests"] += 1
+                row["sent"] += len(raw)
+                row["received"] += len(received)
+                row["with a block"] += received != raw
+                row["the same"] += remove_added(received, raw) == raw
+            rows.append(row)
+        connection.close()
+        running.stop()
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
@@ -243,9 +279,11 @@ def main() -> None:
             running.wait(30)
             provider.stdin.close()
             provider.wait(10)
+        compared = measure_bytes(home)
+        common.table("bytes of recorded requests; 'the same' without the blocks", compared)
         prefix = measure_prefix(home)
         common.table(f"{N_TURNS * (N_CALLS + 1)} requests of one conversation, {N_TURNS} turns", prefix)
-    common.save("proxy", {"latency_ms": latency, "streams": streams, "prefix": prefix})
+    common.save("proxy", {"latency_ms": latency, "streams": streams, "bytes": compared, "prefix": prefix})
 
 
 if __name__ == "__main__":

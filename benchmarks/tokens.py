@@ -7,6 +7,7 @@ pages of the floor, the shipped conversations for diaries and memories; with --d
 
     python -m benchmarks.tokens
     python -m benchmarks.tokens --data PATH/locomo_dev PATH/memdaily_zh_dev
+    python -m benchmarks.tokens --usage PATH/transcripts    # against what providers report in recorded answers
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import reported_tokens
 from benchmarks.common import save, table
 from perdure.text import split, tokens
 
@@ -65,7 +67,13 @@ def measured(texts: Sequence[str], count: Callable[[str], int]) -> dict[str, Any
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, nargs="*", default=[], help="folders with a docs.jsonl")
+    parser.add_argument("--usage", type=Path, help="a folder with transcripts of Claude Code and Codex")
     options = parser.parse_args()
+    if options.usage:
+        rows = reported_tokens.summarise([*reported_tokens.read_samples(options.usage)])
+        table("text.tokens against the usage that providers report", rows)
+        save("reported_tokens", {"rows": rows})
+        return 0
     try:
         import bpe_openai  # type: ignore[import-not-found]
     except ImportError:

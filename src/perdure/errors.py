@@ -42,6 +42,7 @@ PerdureError
 │   ├── ModelRefused
 │   ├── BadAnswer
 │   ├── ModelCancelled
+│   ├── ContextTooLarge
 │   ├── BudgetSpent
 │   ├── MeterFault
 │   ├── TextRefused
@@ -281,9 +282,17 @@ class ModelRefused(ModelFault):
 class BadAnswer(ModelFault):
     """The answer of the model has the wrong form and was not used. Try again, or set another model."""
 
+    stop: str = ""  # why it stopped, if that is the reason: length, refused or empty
+
 
 class ModelCancelled(ModelFault):
     """The call was cancelled before the answer was complete. Ask again to get a new answer."""
+
+
+class ContextTooLarge(ModelFault):
+    """The context does not fit the window of the model. Shorten the largest parts, or set a model with a larger window
+    (`window_tokens` of its role). `perdure floor` edits the layers of the floor.
+    """
 
 
 class BudgetSpent(ModelFault):

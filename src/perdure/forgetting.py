@@ -334,9 +334,11 @@ class Forgetting:
         if applied:
             transcripts.delete_pending_texts(self._path)
             stage.drop_staged_runs(self._path)
-            block_cache.delete(self._path)
-        if (applied or is_merge) and self._upkeep.clean_index():
-            self._archive.ledger.set_applied(applied)
+        if applied or is_merge:
+            is_clean = self._upkeep.clean_index()
+            block_cache.delete(self._path)  # not before: until now a recall could still find the forgotten words
+            if is_clean:
+                self._archive.ledger.set_applied(applied)
         if stated_in:
             self._memories().restate(stated_in)
         return changed
@@ -372,6 +374,7 @@ class Forgetting:
         self._connections.drop_tombstones(self._user)
         catchup.catch_up(self._connections.index(create=True), self._archive)
         catchup.catch_up_journals(self._connections.index(), self._archive)
+        block_cache.delete(self._path)  # once more: until now a recall could still find their words
         self._archive.ledger.wipe()
         self._archive.ledger.drop_meta(UNFINISHED_ERASURE)
         return n_runs

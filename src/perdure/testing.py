@@ -20,7 +20,7 @@ from perdure import text
 from perdure.access.scan import Finding
 from perdure.errors import ModelCancelled, ModelLate, PictureUnreadable
 from perdure.index.fuse import Matrix, Scores, compute_rarity
-from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
+from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply, estimate_usage
 from perdure.models.embedder import ModelTag, TextKind, Vectors, to_unit_length
 from perdure.recall.candidates import (
     MAX_CLOSING,
@@ -163,8 +163,7 @@ class ScriptedChat:
 
     def _to_reply(self, messages: Sequence[ChatMessage], content: str | dict[str, Any] | list[Any]) -> ChatReply:
         answer = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        usage = TokenUsage(sum(text.tokens(message.text) for message in messages), text.tokens(answer))
-        return ChatReply(answer, usage=usage, model=self.name)
+        return ChatReply(answer, usage=estimate_usage(messages, answer), model=self.name)
 
 
 def _check_cancel(cancel: threading.Event | None, usage: TokenUsage) -> None:

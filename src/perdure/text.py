@@ -670,6 +670,7 @@ _TOKENS_PER = (  # bytes that stand for one character of a kind -> tokens it cos
     (bytes(range(0xF0, 0xF5)), 2.7),  # of emoji and rare characters
 )
 _TOKENS_PER_WORD = 0.53  # cost of each word beyond its characters
+TOKEN_ENCODER = "o200k, estimated"  # what `tokens` counts in
 
 
 def tokens(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,51 @@ def serving():
     for process in processes:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def proxy(home: Path, model: ModelServer) -> Iterator[Callable[[], str]]:
+    """Start `perdure proxy` before the scripted model; return its base URL. It ends with the test."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start() -> str:
+        home.mkdir(mode=0o700, exist_ok=True)
+        table = f'anthropic = "{model.url}"\nopenai = "{model.url}"\n'
+        settings = f'user = "tester"\n[proxy]\nlisten = "127.0.0.1:0"\nlimit_ms = 5000\n[proxy.upstreams]\n{table}'
+        (home / "config.toml").write_text(settings)
+        env = {
+            **os.environ,
+            "PERDURE_HOME": str(home),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "HOME": str(home.parent),
+        }
+        line = [sys.executable, "-m", "perdure.surfaces.cli", "proxy"]
+        processes.append(subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        first = processes[-1].stdout.readline()
+        assert first.startswith("ANTHROPIC_BASE_URL=http://127.0.0.1:"), first
+        return first.strip().partition("=")[2]
+
+    yield start
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        process.stdout.close()
+
+
+@pytest.fixture
+def wait_until_known(home: Path) -> Callable[[str], None]:
+    """Wait until a capture is found: what one program was told, the resident home knows."""
+
+    def wait(words: str) -> None:
+        ends_s = time.monotonic() + 60
+        while True:
+            with perdure.open(home, user="tester") as opened:
+                if opened.search(words).hits:
+                    return
+            assert time.monotonic() < ends_s, f"{words!r} was not captured"
+            time.sleep(0.2)
+
+    return wait
 
 
 def answers(home: Path) -> bool:

@@ -82,6 +82,22 @@ def test_a_model_is_listed_tested_and_timed(tmp_path: Path) -> None:
         assert listed["today"]["money"] == pytest.approx((n_input * 1000 + 14 * 2000) / 1e6)
         assert listed["jobs"][0]["job"] == "models" and listed["caps"]["day_tokens"] == 2000
         assert "at most 2,000 tokens" in run(home, "models") and "(at most 5)" in run(home, "models")
+        assert (miner["effort"], miner["window_tokens"], miner["warnings"]) == ("low", 128_000, [])
+        assert "effort low, window 128,000" in shown and "counted in o200k, estimated" in shown
+        assert listed["token_encoder"] == "o200k, estimated"
+
+
+def test_answers_without_room_for_thoughts_are_warned_of(tmp_path: Path) -> None:
+    """J24: before the first call by the settings, afterwards by what happened."""
+    thoughts = [{"role": "assistant", "reasoning_content": "Hm."}]
+    with ModelServer(answers=[Answer("", thoughts=thoughts, stop="length"), Answer(ADA)]) as server:
+        home = table(tmp_path / "home", TABLE.format(url=server.url, more='thinking = "on"'))
+        assert "thoughts count as output: at low effort set max_output_tokens to 4,000 or more" in run(home, "models")
+        said = run(home, "models", "test", "miner", "--json", status=1)["error"]
+        assert said["code"] == "bad-answer" and "reached its maximum length" in said["detail"]
+        run(home, "models", "test", "miner")
+    assert "models.roles.miner: 1 of 2 answers of this month were cut off by max_output" in run(home, "models")
+    assert run(home, "models", "--json")["result"]["cut_answers"] == {"miner": {"n_calls": 2, "n_cut": 1}}
 
 
 def test_spent_cap_stops_and_is_reported(tmp_path: Path) -> None:

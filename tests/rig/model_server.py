@@ -46,6 +46,7 @@ class Request:
     api: str  # messages, chat, responses or gemini
     body: Json
     headers: Json
+    raw: bytes = b""
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Answer:
     n_events: int | None = None  # so many of the stream's events, and then nothing more
     pause_s: float = 0.0  # between two events
     events: list[bytes] = field(default_factory=list)  # these instead of the stream's own
+    thoughts: list[Json] = field(default_factory=list)  # blocks (messages) or deltas (chat) that come before the words
+    hangs: bool = False  # after its events it says nothing more until the client hangs up; before the headers if none
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -167,7 +170,7 @@ def _sse(event: str | None, data: Any) -> bytes:
 
 def messages(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
     """Anthropic Messages: (the whole, its events)."""
-    content: list[Json] = [{"type": "text", "text": said.text}] if said.text else []
+    content: list[Json] = [*said.thoughts, *([{"type": "text", "text": said.text}] if said.text else [])]
     content += [{"type": "tool_use", "id": _id("toolu_"), "name": n, "input": i} for n, i in said.calls]
     stop = "tool_use" if said.calls else _STOPS["messages"][said.stop]
     usage = _usage(body) | ({"cache_read_input_tokens": said.n_cached} if said.n_cached else {})
@@ -185,19 +188,30 @@ def messages(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
         _sse("message_start", {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}})
     ]
     for index, block in enumerate(content):
-        if block["type"] == "text":
-            empty, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
-        else:
-            empty = {**block, "input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        empty, deltas = _to_deltas(block)
         at = {"index": index}
         events += [
             _sse("content_block_start", {"type": "content_block_start", **at, "content_block": empty}),
-            _sse("content_block_delta", {"type": "content_block_delta", **at, "delta": delta}),
+            *(_sse("content_block_delta", {"type": "content_block_delta", **at, "delta": delta}) for delta in deltas),
             _sse("content_block_stop", {"type": "content_block_stop", **at}),
         ]
     end = {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage}
     return whole, [*events, _sse("message_delta", end), _sse("message_stop", {"type": "message_stop"})]
+
+
+def _to_deltas(block: Json) -> tuple[Json, list[Json]]:
+    """A block as it starts, and the pieces that follow."""
+    if block["type"] == "text":
+        return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
+    if block["type"] == "tool_use":
+        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
+    if block["type"] == "thinking":
+        half = len(block["thinking"]) // 2
+        pieces = [piece for piece in (block["thinking"][:half], block["thinking"][half:]) if piece]
+        deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
+        signature = [{"type": "signature_delta", "signature": block["signature"]}] if block["signature"] else []
+        return {**block, "thinking": "", "signature": ""}, [*deltas, *signature]
+    return block, []
 
 
 def chat(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
@@ -221,6 +235,7 @@ def chat(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
     }
     chunk = {**base, "object": "chat.completion.chunk"}
     return whole, [
+        *(_sse(None, {**chunk, "choices": [{"index": 0, "delta": d, "finish_reason": None}]}) for d in said.thoughts),
         _sse(None, {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}),
         _sse(None, {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": stop}]}),
         _sse(None, {**chunk, "choices": [], "usage": usage}),
@@ -311,13 +326,14 @@ class _Door(BaseHTTPRequestHandler):
         self._send(b"", "application/json")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = json.loads(raw or b"{}")
         place = self.path.partition("?")[0]
         found = next((_APIS[end] for end in _APIS if place.endswith(end)), None)
         if found is None:
             self._send(b'{"input_tokens": 100}', "application/json")
             return
-        said = self.server.keep(Request(found[0], body, dict(self.headers))) or answer(found[0], body)
+        said = self.server.keep(Request(found[0], body, dict(self.headers), raw)) or answer(found[0], body)
         time.sleep(said.delay_s)
         whole, events = found[1](body, said)
         if said.status != 200:
@@ -329,7 +345,10 @@ class _Door(BaseHTTPRequestHandler):
             self._send(json.dumps(whole).encode(), "application/json")
 
     def _stream(self, events: list[bytes], said: Answer) -> None:
-        if not said.pause_s:
+        if said.hangs and not events:
+            self._await_hang_up()
+            return
+        if not (said.pause_s or said.hangs):
             self._send(b"".join(events), "text/event-stream")
             return
         self.close_connection = True
@@ -342,6 +361,20 @@ class _Door(BaseHTTPRequestHandler):
                 time.sleep(said.pause_s)
         except (BrokenPipeError, ConnectionResetError):
             return  # the client had enough
+        if said.hangs:
+            self._await_hang_up()
+
+    def _await_hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.settimeout(30)
+        try:
+            gone = self.connection.recv(1) == b""
+        except ConnectionResetError:
+            gone = True
+        except TimeoutError:
+            gone = False
+        if gone:
+            self.server.hang_ups_s.append(time.monotonic())
 
     def _send(self, raw: bytes, kind: str, said: Answer | None = None) -> None:
         try:
@@ -365,6 +398,7 @@ class ModelServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Door)
         self.answers = list(answers)
         self.requests: list[Request] = []
+        self.hang_ups_s: list[float] = []  # when clients closed a connection on which nothing came (time.monotonic)
         self._folder = folder
         self._lock = threading.Lock()
 

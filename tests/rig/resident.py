@@ -24,6 +24,7 @@ class _Door(socketserver.StreamRequestHandler):
             self._serve_hook(request)
             return
         if "event" not in request:
+            self.server.told.append(request)
             self.wfile.write(b'{"ok": true}\n')
             return
         try:
@@ -58,6 +59,7 @@ class ScriptedResident(socketserver.ThreadingUnixStreamServer):
         super().__init__(str(place), _Door)
         self.text, self.notice, self.delay_s, self.raw = text, notice, delay_s, raw
         self.asked: list[dict[str, Any]] = []
+        self.told: list[dict[str, Any]] = []  # requests that are no events, such as reports of a proxy
         self._place = place
 
     def __enter__(self) -> ScriptedResident:

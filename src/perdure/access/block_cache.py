@@ -2,7 +2,8 @@
 how forgetting deletes them.
 
 A block may hold the words of any memory, so forgetting one deletes all. A running proxy or session notices that its
-file is gone.
+file is gone; a proxy drops a block that it recalled before. So delete the files only when no recall can find the words
+any more.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ def get_overviews_path(home: Path, user: str) -> Path:
 def delete(home: Path) -> None:
     """Delete the files. They are caches: what goes on asks its provider to read some text again."""
     shutil.rmtree(home / "cache" / "sessions", ignore_errors=True)
+    delete_proxy_file(home)
+
+
+def delete_proxy_file(home: Path) -> None:
+    """Delete the file of the proxy alone."""
     path = get_path(home)
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

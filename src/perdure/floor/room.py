@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.access import block_cache
 from perdure.captures import Captures
 from perdure.connections import Connections, local_now
 from perdure.errors import Busy, EditRefused, IndexFault
@@ -69,6 +70,10 @@ class FloorRoom(Floor):
                 self.alerts.append(str(error))
 
     # C₀ ---------------------------------------------------------------------------------------------------
+
+    def _apply_tombstones(self) -> None:
+        super()._apply_tombstones()
+        block_cache.delete(self.connections.path)  # a floor stands in blocks, too
 
     def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
         """Return C₀ for a session that begins now: each layer within its budget, in order.

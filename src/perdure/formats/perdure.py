@@ -101,12 +101,15 @@ class Quote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     kind: str  # decision, constraint, pending, number, path, …
     text: str
     entry: str  # id of the message that says it
+    replaces: str = ""  # id of the message that said it otherwise before, and is quoted no more
 
 
 class Boundary(Entry, frozen=True, tag="boundary", kw_only=True):
     """A compaction: from here on the model reads the summary instead of the messages before `first_kept`."""
 
     first_kept: str  # id of the first message that stays as it was
+    first_left: str = ""  # id of the first message that the summary stands for; those before it stay, too
+    n_left: int = 0  # messages that the summary stands for
     summary: str
     quotes: tuple[Quote, ...] = ()
     files_read: tuple[str, ...] = ()
@@ -119,9 +122,11 @@ class Boundary(Entry, frozen=True, tag="boundary", kw_only=True):
 
 
 class Mask(Entry, frozen=True, tag="mask", kw_only=True):
-    """From here on the outputs of these tool messages are shown as one line; the log keeps them whole."""
+    """From here on the outputs and images of these messages are shown as one line; the log keeps them whole."""
 
     entries: tuple[str, ...]
+    n_before: int = 0  # tokens of the context before and after
+    n_after: int = 0
 
 
 class Branch(Entry, frozen=True, tag="branch", kw_only=True):

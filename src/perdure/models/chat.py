@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from perdure import text
 from perdure.errors import BadAnswer, ModelUnreachable, UsageError
@@ -139,7 +139,8 @@ def is_closed(schema: Schema) -> bool:
     return all(map(is_closed, [*inner_schemas, schema["items"]] if "items" in schema else inner_schemas))
 
 
-StopReason = Literal["end", "length", "tool", "refused"]
+# "length": the answer reached its limit, and its last tool call may be incomplete, so it has no calls
+StopReason = Literal["end", "length", "tool", "refused", "empty"]
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class NativeBlocks:
     It is sent back unchanged to the provider that wrote it, and dropped for any other.
     """
 
-    provider: str  # differs by API and host: "anthropic:api.anthropic.com"
+    provider: str  # differs by API and host, and by model where signatures do: "openai:api.deepseek.com"
     blocks: tuple[Mapping[str, Any], ...]
 
 
@@ -168,6 +169,9 @@ class MessageImage:
 
     media_type: str  # "image/png"
     data: str  # in base64
+
+
+IMAGE_TOKENS = 1600  # estimate for one image: about a megapixel in Anthropic's count of width x height / 750
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,11 @@ class ChatMessage:
     native: NativeBlocks | None = None  # of an assistant's message: `ChatReply.native`
     images: tuple[MessageImage, ...] = ()  # of a user's or a tool's message
     is_error: bool = False  # of a tool's message: the call failed
+
+    def is_blank_for(self, provider: str) -> bool:
+        """Return True if nothing of this message can be sent to a provider: no text, no call, no blocks of its own."""
+        has_native = self.native is not None and self.native.provider == provider
+        return not (has_native or self.text.strip() or self.calls or self.images)
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,28 @@ class ChatReply:
     thought: str = ""  # the thoughts, where the provider shows them
 
 
+class AnswerPiece(NamedTuple):
+    """A piece of an answer that is arriving."""
+
+    text: str
+    is_thought: bool = False
+
+
+@dataclass(frozen=True)
+class AnswerListener:
+    """The caller of a model while the answer arrives."""
+
+    on_text: Callable[[str], None] | None = None
+    on_thought: Callable[[str], None] | None = None
+    cancel: threading.Event | None = None
+
+    def receive(self, piece: AnswerPiece) -> None:
+        """Pass one piece on."""
+        listener = self.on_thought if piece.is_thought else self.on_text
+        if listener is not None:
+            listener(piece.text)
+
+
 class Chat(Protocol):
     """A model that answers messages."""
 
@@ -256,9 +287,12 @@ class Chat(Protocol):
 
 
 def check_reply(reply: ChatReply, schema: Mapping[str, Any] | None) -> ChatReply:
-    """Return the reply, with its parsed value if a schema is given. Raises BadAnswer, with the usage of the
-    call.
+    """Return the reply, with its parsed value if a schema is given; one that ended with nothing in it says so.
+
+    Raises BadAnswer, with the usage of the call.
     """
+    if reply.stop == "end" and not reply.calls and not reply.text.strip():
+        reply = replace(reply, stop="empty")
     if schema is None or reply.stop == "tool":
         return reply
     try:
@@ -270,7 +304,16 @@ def check_reply(reply: ChatReply, schema: Mapping[str, Any] | None) -> ChatReply
 
 def estimate_usage(messages: Sequence[ChatMessage], answer_text: str) -> TokenUsage:
     """Estimate the usage of a call from its texts, for a provider that does not report it."""
-    return TokenUsage(sum(text.tokens(message.text) for message in messages), text.tokens(answer_text))
+    return TokenUsage(sum(map(count_message_tokens, messages)), text.tokens(answer_text))
+
+
+def count_message_tokens(message: ChatMessage) -> int:
+    """Estimate the tokens of one message: its text, calls, thoughts and images, without its frame."""
+    if message.native is not None:
+        return text.tokens(json.dumps(message.native.blocks, ensure_ascii=False))
+    call_texts = (call.name + json.dumps(call.input, ensure_ascii=False) for call in message.calls)
+    n_image_tokens = IMAGE_TOKENS * len(message.images)
+    return text.tokens("".join((message.text, *call_texts))) + n_image_tokens
 
 
 def make_broken_off_fault(usage: TokenUsage) -> ModelUnreachable:
@@ -280,13 +323,19 @@ def make_broken_off_fault(usage: TokenUsage) -> ModelUnreachable:
     return error
 
 
+_STOP_COMPLAINTS: Mapping[StopReason, str] = {
+    "refused": "the model refused to answer",
+    "length": "the answer reached its maximum length",
+    "empty": "the answer is empty",
+}
 _THINKING_BLOCK = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 def _parse_value(reply: ChatReply, schema: Mapping[str, Any]) -> Any:
     if reply.stop != "end":
-        reason = "the model refused to answer" if reply.stop == "refused" else "the answer reached its maximum length"
-        raise BadAnswer(f"{reply.model}: {reason}")
+        error = BadAnswer(f"{reply.model}: {_STOP_COMPLAINTS[reply.stop]}")
+        error.stop = reply.stop
+        raise error
     try:
         value = json.loads(strip_wrapping(reply.text), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:

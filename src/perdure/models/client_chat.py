@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perdure.config import read_variable
-from perdure.errors import ModelBusy, ModelFault, ModelRefused, ModelUnreachable, RuntimeMissing
+from perdure.errors import ModelBusy, ModelCancelled, ModelFault, ModelRefused, ModelUnreachable, RuntimeMissing
 from perdure.models import client_limits, sdk_calls
+from perdure.models.cancel import POLL_S
 from perdure.models.chat import (
     ChatMessage,
     ChatReply,
@@ -120,7 +121,8 @@ def render_conversation(messages: Sequence[ChatMessage]) -> str:
     parts = []
     for message in messages:
         calls = "".join(f"\n(called {call.name} with {json.dumps(call.input)})" for call in message.calls)
-        parts.append(f"[{message.role}]\n{message.text}{calls}")
+        role = f"{message.role}, failed" if message.is_error else message.role
+        parts.append(f"[{role}]\n{message.text}{calls}")
     return "\n\n".join([*parts, "[assistant]"])
 
 
@@ -274,17 +276,22 @@ class ClientChat:
         schema: dict[str, Any] | None = None,
         tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
-        on_thought: Callable[[str], None] | None = None,  # noqa: ARG002 - follows
+        on_thought: Callable[[str], None] | None = None,  # noqa: ARG002 - a client shows none
         timeout_s: float | None = None,
-        cancel: threading.Event | None = None,  # noqa: ARG002 - follows
+        cancel: threading.Event | None = None,
     ) -> ChatReply:
-        """Return the model's answer; see `Chat.reply`. It arrives in one piece. Raises ModelRefused for tools."""
+        """Return the model's answer; see `Chat.reply`. It arrives in one piece.
+
+        Raises ModelRefused for tools and images.
+        """
         if tools:
             raise ModelRefused(f"{self._client} offers no tools; set another provider for this role")
+        if any(message.images for message in messages):
+            raise ModelRefused(f"{self._client} takes no images; set another provider for this role")
         program = find_program(self._client, self._settings.program)
         deadline = sdk_calls.start_deadline(self._settings.timeout_s if timeout_s is None else timeout_s)
         command = build_command(self._client, self._settings, messages, schema)
-        raw, complaint = _run(program, command, deadline)
+        raw, complaint = _run(program, command, deadline, cancel)
         output = read_output(self._client, raw)
         if output is None:
             detail = one_line(complaint.strip() or raw.strip() or "it printed nothing", _MESSAGE_CHARS)
@@ -315,20 +322,40 @@ def find_program(client: str, program: str = "") -> str:
     return path
 
 
-def _run(program: str, command: ClientCommand, deadline: sdk_calls.CallDeadline) -> tuple[str, str]:
-    """Run a client in an empty folder; return its output and its complaints. Raises ModelLate, ModelUnreachable."""
+def _run(
+    program: str, command: ClientCommand, deadline: sdk_calls.CallDeadline, cancel: threading.Event | None
+) -> tuple[str, str]:
+    """Run a client in an empty folder; return its output and its complaints.
+
+    Raises ModelLate, ModelUnreachable, ModelCancelled.
+    """
     environment = {name: value for name in _PASSED_VARIABLES if (value := read_variable(name))}
     with tempfile.TemporaryDirectory(prefix="perdure-ask-") as folder:
         for name, text in command.files.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
         with _start(program, command, folder, {**environment, **command.variables}) as process:
-            try:
-                raw, complaint = process.communicate(command.prompt.encode(), timeout=deadline.left_s)
-            except subprocess.TimeoutExpired:
-                raise deadline.make_fault(Path(program).name) from None
+            output = _wait_for_output(process, command.prompt.encode(), deadline, cancel)
+    if output is None:
+        raise deadline.make_fault(Path(program).name)
     if process.returncode < 0:
         raise ModelUnreachable(f"{Path(program).name} was killed by signal {-process.returncode}")
-    return raw[:_MAX_OUTPUT_BYTES].decode("utf-8", "replace"), complaint[:_MAX_OUTPUT_BYTES].decode("utf-8", "replace")
+    raw, complaint = (part[:_MAX_OUTPUT_BYTES].decode("utf-8", "replace") for part in output)
+    return raw, complaint
+
+
+def _wait_for_output(
+    process: subprocess.Popen[bytes], prompt: bytes, deadline: sdk_calls.CallDeadline, cancel: threading.Event | None
+) -> tuple[bytes, bytes] | None:
+    """Return the output of a client and its complaints; None after the deadline. Raises ModelCancelled."""
+    unsent: bytes | None = prompt
+    while cancel is None or not cancel.is_set():
+        try:
+            return process.communicate(unsent, timeout=deadline.left_s if cancel is None else POLL_S)
+        except subprocess.TimeoutExpired:
+            if deadline.is_over:
+                return None
+            unsent = None  # the next call goes on with what this one began to send
+    raise ModelCancelled("while it was answering")
 
 
 @contextlib.contextmanager

@@ -150,6 +150,13 @@ class EstimateError(NamedTuple):
         return (self.n_estimated - self.n_reported) / max(1, self.n_reported)
 
 
+class CutAnswers(NamedTuple):
+    """How many answers of a role were cut off by their limit."""
+
+    n_calls: int
+    n_cut: int
+
+
 class Meter:
     """The record of one home. Any process and any thread may write."""
 
@@ -224,6 +231,18 @@ class Meter:
         )
         with self._open() as db:
             return {model: EstimateError(*sums) for model, *sums in db.execute(query, (since_s,))}
+
+    def count_cut_answers(self) -> dict[str, CutAnswers]:
+        """Return for each role its calls of this month, and how many of them ended at max_output_tokens.
+
+        Raises MeterFault.
+        """
+        if not self._path.exists():
+            return {}
+        since_s = find_periods(self._now()).month_at.timestamp()
+        query = "SELECT role, count(*), sum(outcome = 'length') FROM call WHERE at_s >= ? GROUP BY 1 ORDER BY 1"
+        with self._open() as db:
+            return {role: CutAnswers(*counts) for role, *counts in db.execute(query, (since_s,))}
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[apsw.Connection]:

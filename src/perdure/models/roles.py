@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,10 +19,29 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
-from perdure.errors import ConfigFault, MeterFault, ModelBusy, ModelFault, ModelLate, RuntimeMissing, UsageError
+from perdure.errors import (
+    BadAnswer,
+    ConfigFault,
+    MeterFault,
+    ModelBusy,
+    ModelCancelled,
+    ModelFault,
+    ModelLate,
+    RuntimeMissing,
+    UsageError,
+)
 from perdure.models import settings
-from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec
+from perdure.models.chat import (
+    Chat,
+    ChatMessage,
+    ChatReply,
+    TokenUsage,
+    ToolCall,
+    ToolSpec,
+    count_message_tokens,
+)
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
+from perdure.models.known_models import find_budget_problem, find_token_factor, find_window, takes_effort, thinks
 from perdure.models.settings import CLIENT_OVERHEAD_TOKENS, ModelSettings
 from perdure.text import tokens
 
@@ -31,8 +51,26 @@ _CLIENT_ROLES = ("miner", "summariser")  # the others need tools, or an answer w
 PROVIDERS = ("anthropic", "openai", "gguf", *CLIENTS)
 _URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 _FRAME_TOKENS = 16  # around a message: role, separators, ids
+# In native blocks. A call's own field of such a name is masked with its message.
+_SIGNATURE_FIELDS = frozenset(("signature", "thought_signature", "data", "encrypted_content"))
+
+# Mining weighs what lasts; a summary, a merge and the target of a recall are small work, for which the providers'
+# default, high, costs more than it brings. The resident answers a person: its effort is the model's own.
+_DEFAULT_EFFORTS = {"miner": "medium", "helper": "low", "summariser": "low"}
 
 Mask = Callable[[str], str]
+
+
+def find_effort(role: str, config: RoleConfig) -> str:
+    """Return the effort of a role's jobs: the one of its settings, else a default for models that are known to take it.
+
+    >>> find_effort("miner", RoleConfig("anthropic", "claude-sonnet-5"))
+    'medium'
+    """
+    is_off = config.thinking == "off" and config.provider == "openai"  # that is an effort too: "none"
+    if config.effort or is_off or config.url or not takes_effort(config.provider, config.model):
+        return config.effort
+    return _DEFAULT_EFFORTS.get(role, "")
 
 
 class Roles:
@@ -53,7 +91,8 @@ class Roles:
         """
         self._config = config
         self._mask = mask
-        self._chats = dict(chats or {})
+        self._own_chats = dict(chats or {})
+        self._made_chats: dict[tuple[str, str], Chat] = {}  # (role, effort) -> its model
         self.meter = Meter(home, now=now)
 
     def get_chat(self, role: str, *, job: str) -> Chat | None:
@@ -64,18 +103,24 @@ class Roles:
         if role not in ROLES:
             raise UsageError(f"role {role!r} (known: {', '.join(ROLES)})")
         config: RoleConfig = getattr(self._config.roles, role)
-        if role not in self._chats:
-            if not config.provider:
-                return None
-            self._chats[role] = _make_chat(role, config)
-        chat = self._chats[role]
-        model_call, limits = (
-            ModelCall(job, role, chat.name, config.effort),
-            _CallLimits(self._find_price(config), self._config.caps, config),
-        )
+        if role in self._own_chats:
+            chat = self._own_chats[role]
+        elif config.provider:
+            config = replace(config, effort=self._config.effort.get(job) or find_effort(role, config))
+            chat = self._get_made_chat(role, config)
+        else:
+            return None
+        model_call = ModelCall(job, role, chat.name, config.effort)
+        limits = _CallLimits(self._find_price(config), self._config.caps, config)
         if limits.price is None and (cap := find_money_cap(limits.caps)):
             raise ConfigFault(f"models.caps.{cap}: models.prices has no price for {config.model or chat.name}")
         return MeteredChat(chat, model_call, limits, self.meter, self._mask)
+
+    def _get_made_chat(self, role: str, config: RoleConfig) -> Chat:
+        key = (role, config.effort)
+        if key not in self._made_chats:
+            self._made_chats[key] = _make_chat(role, config)
+        return self._made_chats[key]
 
     def get_state(self, role: str) -> RoleState:
         """Return the settings of a role, and what is still missing for it."""
@@ -89,8 +134,10 @@ class Roles:
             missing = error.detail
         has_key = bool(read_variable(config.key_env)) if config.key_env else None
         return RoleState(
-            role, config.provider, config.model, config.key_env, has_key, self._find_price(config), missing
-        )
+            role, config.provider, config.model, config.key_env, has_key, self._find_price(config), missing,
+            find_window(config.provider, config.model, config.window_tokens), find_effort(role, config),
+            tuple(_find_problems(role, config)),
+        )  # fmt: skip
 
     def compute_cost(self, role: str, usage: TokenUsage) -> float | None:
         """Return the cost of a usage of a role's model; None if its price is unknown."""
@@ -114,6 +161,9 @@ class RoleState:
     has_key: bool | None = None  # True if the environment has the key; None if none is needed
     price: PriceConfig | None = None  # None: unknown
     missing: str = ""  # what must be done before it can be called
+    window_tokens: int = 0  # of its context; 0: no model
+    effort: str = ""  # of its jobs, unless models.effort names another; "": the model's default
+    warnings: tuple[str, ...] = ()  # settings that do not fit together
 
 
 @dataclass(frozen=True)
@@ -157,7 +207,8 @@ class MeteredChat:
         Raises BudgetSpent before anything is sent, and MeterFault if the cost cannot be recorded.
         """
         masked_messages = [_mask_message(message, self._mask) for message in messages]
-        n_input = _count_tokens(masked_messages, schema, tools) + CLIENT_OVERHEAD_TOKENS.get(self._provider, 0)
+        n_input = math.ceil(find_token_factor(self.name) * _count_tokens(masked_messages, schema, tools))
+        n_input += CLIENT_OVERHEAD_TOKENS.get(self._provider, 0)
         max_usage = TokenUsage(n_input, self._limits.role.max_output_tokens)
         call_id = self._meter.begin(self._model_call, max_usage, self._compute_money(max_usage), self._limits.caps)
         began_s, usage, outcome, n_estimated = time.monotonic(), TokenUsage(n_input), "interrupted", None
@@ -176,6 +227,8 @@ class MeteredChat:
             return reply
         except ModelFault as error:
             usage, outcome = _estimate_failed_usage(error, n_input), error.code
+            if isinstance(error, BadAnswer) and error.stop:
+                outcome = error.stop
             if isinstance(error, ModelBusy) and isinstance(error.free_at, datetime):
                 with contextlib.suppress(MeterFault):
                     self._meter.pause(self._provider, error.free_at)
@@ -197,13 +250,28 @@ def _estimate_failed_usage(error: ModelFault, n_input: int) -> TokenUsage:
     """
     if isinstance(error.usage, TokenUsage):
         return error.usage
-    return TokenUsage(n_input) if isinstance(error, ModelLate) else TokenUsage()
+    return TokenUsage(n_input) if isinstance(error, ModelLate | ModelCancelled) else TokenUsage()
 
 
 def _mask_message(message: ChatMessage, mask: Mask) -> ChatMessage:
-    """Return a message without secrets, and without half characters, which no request can carry."""
+    """Return a message without secrets, and without half characters, which no request can carry.
+
+    A change would break the signature of native blocks, so masked text and calls stand for blocks with a secret.
+    """
     calls = tuple(ToolCall(call.id, call.name, _mask_value(call.input, mask)) for call in message.calls)
-    return replace(message, text=_mask_value(message.text, mask), calls=calls)
+    masked_message = replace(message, text=_mask_value(message.text, mask), calls=calls)
+    if message.native is None:
+        return masked_message
+    readable_blocks = _remove_signatures(message.native.blocks)
+    is_clean = masked_message == message and _mask_value(readable_blocks, mask) == readable_blocks
+    return masked_message if is_clean else replace(masked_message, native=None)
+
+
+def _remove_signatures(value: Any) -> Any:
+    """Return a JSON value without signatures and encrypted parts, which look like secrets to the mask."""
+    if isinstance(value, Mapping):
+        return {name: _remove_signatures(item) for name, item in value.items() if name not in _SIGNATURE_FIELDS}
+    return [_remove_signatures(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _mask_value(value: Any, mask: Mask) -> Any:
@@ -217,10 +285,10 @@ def _mask_value(value: Any, mask: Mask) -> Any:
 
 def _count_tokens(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None, tools: Sequence[ToolSpec]) -> int:
     """Estimate the number of tokens of a question."""
-    message_texts = [message.text + "".join(str(call.input) for call in message.calls) for message in messages]
+    n_message_tokens = sum(count_message_tokens(message) + _FRAME_TOKENS for message in messages)
     other_texts = [str(schema)] if schema else []
     other_texts += [f"{tool.name} {tool.description} {tool.schema}" for tool in tools]
-    return sum(tokens(text) + _FRAME_TOKENS for text in [*message_texts, *other_texts])
+    return n_message_tokens + sum(tokens(text) + _FRAME_TOKENS for text in other_texts)
 
 
 # providers ------------------------------------------------------------------------------------------------------
@@ -267,7 +335,7 @@ def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
         max_output_tokens=config.max_output_tokens,
         timeout_s=float(config.timeout_s),
         program=config.program,
-        window_tokens=settings.find_window(config.provider, config.model, config.window_tokens),
+        window_tokens=find_window(config.provider, config.model, config.window_tokens),
     )
 
 
@@ -291,6 +359,17 @@ def _list_missing(role: str, config: RoleConfig) -> list[str]:
     library = [] if _has_library(config.provider) else [f"pip install 'perdure[{config.provider}]'"]
     is_missing = config.provider == "gguf" and not path.is_file()
     return library + ([f"models.roles.{role}.model: there is no file {path}"] if is_missing else [])
+
+
+def _find_problems(role: str, config: RoleConfig) -> Iterator[str]:
+    """Yield what does not fit together in the settings of a role; its model answers nevertheless."""
+    window_tokens = find_window(config.provider, config.model, config.window_tokens)
+    if config.max_output_tokens >= window_tokens:
+        yield f"max_output_tokens takes the whole window of {window_tokens:,} tokens: no question fits beside it"
+    effort = find_effort(role, config)
+    problem = find_budget_problem(config.max_output_tokens, effort=effort)
+    if problem and thinks(config.model, thinking=config.thinking, effort=effort):
+        yield problem
 
 
 def _has_library(provider: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import ssl
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 
 from perdure.errors import ModelBusy, ModelFault, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable
-from perdure.models.chat import TokenUsage
+from perdure.models import cancel
+from perdure.models.cancel import CallSockets
+from perdure.models.chat import AnswerListener, AnswerPiece, TokenUsage
 from perdure.text import clip, one_line
 
 if TYPE_CHECKING:
@@ -72,11 +74,20 @@ def count_retries(limit_s: float) -> int:
 
 
 @contextmanager
-def open_client(url: SplitResult, credential: Mapping[str, str], deadline: CallDeadline) -> Iterator[httpx2.Client]:
-    """Open an HTTP client for one call. credential: the headers with the key, sent only to the host of this URL."""
+def open_client(
+    url: SplitResult, credential: Mapping[str, str], deadline: CallDeadline, sockets: CallSockets | None
+) -> Iterator[httpx2.Client]:
+    """Open an HTTP client for one call.
+
+    credential: the headers with the key, sent only to the host of this URL. sockets: of a call that can be cancelled.
+    """
     import httpx2
 
     def prepare_request(request: httpx2.Request) -> None:
+        if sockets is not None:
+            if sockets.is_closed:
+                raise httpx2.ConnectError("cancelled")  # a retry of a call that nobody waits for
+            request.extensions["trace"] = sockets.add
         for name in set(request.headers) - _ALLOWED_HEADERS:
             del request.headers[name]
         request.headers["user-agent"] = "perdure"
@@ -142,8 +153,10 @@ def _make_tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def read_pieces(events: Iterable[Any], read_event: Callable[[Any], str], host: str) -> Iterator[str]:
-    """Yield the text in each event of an answer. read_event: reads the text of one event.
+def read_pieces(
+    events: Iterable[Any], read_event: Callable[[Any], Sequence[AnswerPiece]], host: str
+) -> Iterator[AnswerPiece]:
+    """Yield the pieces in each event of an answer. read_event: reads the pieces of one event.
 
     Raises ModelNonsense for an event that `read_event` cannot read: no provider sends such events.
     """
@@ -151,31 +164,40 @@ def read_pieces(events: Iterable[Any], read_event: Callable[[Any], str], host: s
     while True:
         try:
             event = next(event_iterator, None)
-            piece = read_event(event) if event is not None else None
+            pieces = read_event(event) if event is not None else None
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ModelNonsense(f"{host} ({type(error).__name__})") from error
-        if piece is None:
+        if pieces is None:
             return
-        if piece:
-            yield piece
+        yield from pieces
 
 
-def deliver_text(
-    pieces: Generator[str], on_text: Callable[[str], None] | None, count_usage: Callable[[], TokenUsage | None]
+def deliver_answer(
+    stream: Callable[[CallSockets | None], Generator[AnswerPiece]],
+    listener: AnswerListener,
+    count_usage: Callable[[], TokenUsage | None],
 ) -> None:
-    """Give each piece of text to `on_text`; close the connection at the end, also after an error.
+    """Give each piece of an answer to its listener; close the connection at the end, also after an error.
 
-    count_usage: returns the usage so far, which an error in the middle of the answer carries; None before
-    there is any.
+    stream: opens the connection and yields the pieces; the sockets are there if the call can be cancelled.
+    count_usage: returns the usage so far, which an error in the middle of the answer carries; None before there is any.
     """
-    try:
-        with closing(pieces):
+    sockets = CallSockets() if listener.cancel is not None else None
+
+    def produce(give: Callable[[AnswerPiece], None]) -> None:
+        with closing(stream(sockets)) as pieces:
             for piece in pieces:
-                if on_text:
-                    on_text(piece)
+                give(piece)
+
+    try:
+        cancel.deliver(produce, listener.receive, listener.cancel, sockets.close if sockets else _do_nothing)
     except ModelFault as error:
         error.usage = error.usage or count_usage()
         raise
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @contextmanager

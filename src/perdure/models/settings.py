@@ -28,18 +28,11 @@ class ModelSettings:
     program: str = ""  # path of an installed client; "": found on the PATH
     window_tokens: int = 128_000  # of the model's context, which question and answer share
 
-
-DEFAULT_WINDOW_TOKENS = 128_000
-GGUF_WINDOW_TOKENS = 8192
-
-
-def find_window(provider: str, model: str, setting: int) -> int:
-    """Return the size of a model's context window: the setting, else the one known for that model."""
-    if setting:
-        return setting
-    if provider == "gguf":
-        return GGUF_WINDOW_TOKENS
-    return 200_000 if "claude" in model or provider == "claude-cli" else DEFAULT_WINDOW_TOKENS
+    @property
+    def endpoint(self) -> str:
+        """The API and its host, "openai:api.deepseek.com": whose native blocks it takes back."""
+        api, _, model = self.name.partition(":")
+        return f"{api}:{self.url.netloc or model}"
 
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")

@@ -38,6 +38,19 @@ _PROBE = "perdure health probe"
 _PROVEN_FROM_START = ("keeper", "write", "read")  # the others count from their first proof on
 
 
+class ProxyReport(msgspec.Struct, frozen=True):
+    """The state of a proxy, as it reports it itself. Counts are since it began."""
+
+    address: str  # without its secret
+    pid: int
+    since_at: str
+    n_requests: int
+    n_edited: int  # that went on with a block, a new one or that of an old message
+    n_failed_open: int  # that went on without a new block, because recall failed or was slow
+    n_slow: int  # of these, the ones that recall was slow for
+    has_ended: bool = False
+
+
 @dataclass
 class HealthState:
     """The last proof of each part, in seconds of the monotonic clock. Threads write, any thread reads."""
@@ -47,6 +60,19 @@ class HealthState:
     failure_codes: dict[str, str] = field(default_factory=dict)  # part -> code of its last failure since its last proof
     n_behind: int = 0  # runs that are archived and not yet indexed
     counts: Counter[str] = field(default_factory=Counter)  # since this process began
+    proxies: dict[str, tuple[float, ProxyReport]] = field(default_factory=dict)  # address → (when it reported, report)
+
+    def record_proxy(self, report: ProxyReport) -> None:
+        """Record the report of a proxy: it answered a request just now, or has ended."""
+        self.proxies[report.address] = (time.monotonic(), report)
+        if report.has_ended:
+            del self.proxies[report.address]
+
+    def list_proxies(self) -> list[dict[str, Any]]:
+        """List the last report of each proxy, with its age."""
+        now_s = time.monotonic()
+        reports = sorted(self.proxies.copy().values(), key=lambda item: item[1].address)
+        return [{**msgspec.to_builtins(report), "proven_s_ago": round(now_s - at_s, 1)} for at_s, report in reports]
 
     def record_proof(self, part: str) -> None:
         """Record that this part has just done real work."""
@@ -66,8 +92,11 @@ def list_problems(
     outbox_age_s: float,
     failure_code: str,
     stale_s: float,
+    proxies: Iterable[Mapping[str, Any]] = (),
 ) -> list[str]:
     """List what is wrong, in words; nothing if all is well. outbox_age_s: how long the oldest capture has waited.
+
+    proxies: as `HealthState.list_proxies` gives them.
 
     >>> ages_s = {"keeper": 1, "write": 61, "read": 1}
     >>> list_problems(ages_s, {"write": "busy"}, outbox_age_s=0, failure_code="", stale_s=40)
@@ -82,6 +111,11 @@ def list_problems(
         problems.append(f"captures wait in the outbox for {outbox_age_s:.0f} s")
     if failure_code:
         problems.append(f"recall fails ({failure_code})")
+    problems += [
+        f"the proxy at {proxy['address']} (process {proxy['pid']}) has not answered for {proxy['proven_s_ago']:.0f} s"
+        for proxy in proxies
+        if proxy["proven_s_ago"] > stale_s
+    ]
     return problems
 
 

@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from perdure import log, turn
 from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
@@ -183,12 +185,21 @@ class HomeServer:
         if operation == "wake":
             self.ingest_worker.wake()
             return {"ok": True}
+        if operation == "proxy":
+            return self._record_proxy(request.get("report"))
         if operation == "page" and self.page_link is not None:
             return _answer_page(self.page_link)
         if operation == "stop":
             self.stop_event.set()
             return {"ok": True}
         return {"error": {"code": "usage-error", "message": f"there is no {operation!r}"}}
+
+    def _record_proxy(self, fields: object) -> dict[str, Any]:
+        try:
+            self.health_state.record_proxy(msgspec.convert(fields, health.ProxyReport))
+        except msgspec.ValidationError as error:
+            return {"error": {"code": "usage-error", "message": str(error)}}
+        return {"ok": True}
 
     def _ask_worker(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of a query worker within the limit; after that an empty answer."""
@@ -218,13 +229,14 @@ class HomeServer:
         path, now = self.home.path, datetime.now(UTC)
         backlog = enqueue.measure_backlog(path / "outbox")
         outbox_s = (now - backlog.oldest_at).total_seconds() if backlog.oldest_at else 0.0
-        ages_s = self.health_state.measure_ages_s()
+        ages_s, proxies = self.health_state.measure_ages_s(), self.health_state.list_proxies()
         problems = health.list_problems(
             ages_s,
             dict(self.health_state.failure_codes),
             outbox_age_s=outbox_s,
             failure_code=turn.read_failure(path),
             stale_s=self.intervals.stale_s,
+            proxies=proxies,
         )
         if backlog.n_bytes > self.home.config.capture.outbox_alarm_bytes:
             problems.append(f"{backlog.n_bytes} bytes wait in the outbox")
@@ -234,6 +246,7 @@ class HomeServer:
             "alert": list(alert.read_problems(path)),
             "pid": os.getpid(),
             "http": self.http_address,
+            "proxies": proxies,
             "since_at": self.health_state.started_at.isoformat(),
             "proven_s_ago": ages_s,
             "rss_bytes": health.read_rss_bytes(),

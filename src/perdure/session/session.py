@@ -19,11 +19,21 @@ from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
 from perdure.errors import ConfigFault, ModelCancelled, ModelFault
-from perdure.formats.perdure import INTERRUPTED, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
+from perdure.formats.perdure import (
+    INTERRUPTED,
+    Boundary,
+    CallEntry,
+    ImageEntry,
+    Message,
+    NativeEntry,
+    UsageEntry,
+)
 from perdure.models.chat import Chat, ChatReply, ToolSpec
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
+from perdure.session.budget import ContextSize
 from perdure.session.catalog import resolve_name
+from perdure.session.compact import Compactor, RoomRequest
 from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree
 from perdure.session.tree import list_branch_summaries, list_open_calls
 from perdure.types import OWN_RUNTIME
@@ -73,6 +83,8 @@ class Session:
         self._home, self._log, self._chat, self._mode = home, log, chat, mode
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
+        self._listener = Listener()
+        self._compactor = Compactor(home, log, self._blocks, tell=self._tell, mode=mode)
         self._close_open_calls()
 
     @property
@@ -113,6 +125,7 @@ class Session:
         """
         message = Message(role="user", text=text, images=tuple(images), **self._log.make_fields())
         self._log.append(message)
+        self._listener = listener
         try:
             self._blocks.write(message.id, self._recall(message, listener))
             return self._answer(listener, cancel)
@@ -154,6 +167,7 @@ class Session:
 
     def _ask_model(self, listener: Listener, cancel: threading.Event | None) -> Message:
         """Ask for one answer, and log it; a cancelled one as far as it came."""
+        self._compactor.make_room(self._make_request())
         messages = assemble_messages(self._log.find_path(), self._read_texts())
         specs, pieces = [tool.spec for tool in self._tools.values()], []
 
@@ -230,6 +244,29 @@ class Session:
         """Give the calls that a killed process left without a result one that says so."""
         for call in list_open_calls(self._log.find_path()):
             self._append_output(call, ToolOutput(INTERRUPTED, is_error=True))
+
+    # the window -----------------------------------------------------------------------------------------
+
+    def measure(self) -> ContextSize:
+        """Return how much of the model's window the context fills now."""
+        return self._compactor.measure(self._make_request())
+
+    def compact(self, focus: str = "", *, listener: Listener = Listener()) -> Boundary | None:
+        """Put a summary in place of the middle of the session now; None if there is nothing to put away, or if the
+        summariser failed. focus: what the summary must retain above all.
+        """
+        self._listener = listener
+        try:
+            return self._compactor.compact(self._make_request(), focus=focus, cause="asked")
+        finally:
+            self._log.archive()
+
+    def _make_request(self) -> RoomRequest:
+        return RoomRequest(self._chat, self._read_texts(), [tool.spec for tool in self._tools.values()])
+
+    def _tell(self, text: str) -> None:
+        if self._listener.on_compact:
+            self._listener.on_compact(text)
 
     # what stands beside the messages --------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from perdure.text import format_age
 # describing a home --------------------------------------------------------------------------------------------
 
 LOW_DISK_BYTES = 500_000_000
+MAX_FAILED_SHARE = 0.05  # of a proxy's requests, without the block that they should have
 Grade = Literal["ok", "notice", "problem"]
 
 
@@ -65,6 +66,16 @@ def make_http_address(server: ServerConfig, state: dict[str, Any] | None) -> str
         if not address_text or "://" in address_text
         else f"{'https' if server.tls_certificate else 'http'}://{address_text}"
     )
+
+
+def describe_proxy(report: Mapping[str, Any]) -> str:
+    """Describe a proxy on one line, from its last report."""
+    parts = [format_count(report["n_requests"], "request"), f"{report['n_edited']:,} edited"]
+    if report["n_failed_open"]:
+        slow = f" ({report['n_slow']:,} because recall was slow)" if report["n_slow"] else ""
+        parts.append(f"{report['n_failed_open']:,} without the block they should have{slow}")
+    since = format_time(datetime.fromisoformat(report["since_at"]))
+    return f"{report['address']}, process {report['pid']} since {since}: {', '.join(parts)}"
 
 
 # running checks -----------------------------------------------------------------------------------------------
@@ -190,6 +201,19 @@ def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator
     else:
         ages = ", ".join(f"{part} {age_s:.0f} s ago" for part, age_s in state["proven_s_ago"].items())
         yield HealthCheck("resident home", "ok", f"process {state['pid']} works ({ages})")
+
+
+def check_proxies(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
+    """Check the proxies that report to the resident home; yields nothing if none should run."""
+    reports = (state or {}).get("proxies", [])
+    for report in reports:
+        is_failing = report["n_failed_open"] > MAX_FAILED_SHARE * report["n_requests"]
+        advice = f"see {log.to_log_path(home.path)}; `proxy.limit_ms` is the time that a request waits"
+        yield HealthCheck(
+            "proxy", "notice" if is_failing else "ok", describe_proxy(report), advice if is_failing else ""
+        )
+    if home.config.proxy.listen and not reports:
+        yield HealthCheck("proxy", "notice", f"{home.config.proxy.listen}: it does not run", "run `perdure serve`")
 
 
 def check_recall(home: Home) -> Iterator[HealthCheck]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import perdure
 from perdure import log
 from perdure.archive import injections
+from perdure.capture import events
 from perdure.eval import recall_quality
 from perdure.index.memory_rows import to_replay_event
 from perdure.jobs import JobLog, JobResult
@@ -227,6 +228,16 @@ def test_problems_come_first_with_advice(house):
     seen = house(prepare=break_it).visitor().get("/health")
     assert seen.text(".verdict") == "One check fails."
     assert "outbox" in seen.text(".checks > li") and "see " in seen.text(".checks > li")
+
+
+def test_health_tells_how_the_proxy_does(house):
+    served = house()
+    report = {"address": "http://127.0.0.1:8788", "pid": 7, "since_at": "2026-11-25T09:00:00+00:00",
+              "n_requests": 4, "n_edited": 2, "n_failed_open": 3, "n_slow": 1}  # fmt: skip
+    assert events.ask_resident(served.place, {"op": "proxy", "report": report}, timeout_s=5) == {"ok": True}
+    assert "error" in events.ask_resident(served.place, {"op": "proxy", "report": {"pid": 7}}, timeout_s=5)
+    (line,) = [text for text in served.visitor().get("/health").texts(".checks > li") if text.startswith("proxy")]
+    assert "4 requests, 2 edited, 3 without the block they should have (1 because recall was slow)" in line
 
 
 def test_data_path_is_proven_on_request(visitor):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, Ro
 from perdure.errors import BadAnswer, BudgetSpent, ConfigFault, ModelFileMissing, ModelLate, ModelRefused, UsageError
 from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolCall
 from perdure.models.cost_meter import Spending
-from perdure.models.roles import ROLES, Roles, read_model_settings
+from perdure.models.roles import ROLES, Roles, find_effort, read_model_settings
 from perdure.testing import ScriptedChat
+from rig.model_server import ModelServer
 
 NOW = datetime(2026, 12, 31, 12, tzinfo=UTC)
 ASKED = [ChatMessage("user", "Which port?")]
@@ -155,3 +158,101 @@ def test_a_cap_in_money_needs_a_price(tmp_path: Path) -> None:
     assert priced.get_chat("miner", job="x") is not None
     local = RolesConfig(miner=RoleConfig("gguf", "/x.gguf"))
     assert roles(tmp_path, roles=local, caps=caps).get_chat("miner", job="x") is not None
+
+
+def test_effort_is_that_of_the_job_or_of_the_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J25: what stands in the request of each job of one role. A job's own word wins, then the role's, then a default
+    for models that are known to take one.
+    """
+    monkeypatch.setenv("PERDURE_TEST_KEY", "k")
+    with ModelServer() as server:
+        plain = RoleConfig("anthropic", "claude-sonnet-5", server.url)
+        found = roles(
+            tmp_path,
+            roles=RolesConfig(miner=replace(plain, effort="high"), summariser=plain),
+            effort={"diary": "max", "mine": "low"},
+        )
+        asked = [("miner", "mine"), ("miner", "other"), ("summariser", "diary"), ("summariser", "recent")]
+        for role, job in asked:
+            chat = found.get_chat(role, job=job)
+            assert chat is not None
+            chat.reply(ASKED)
+        sent = [request.body.get("output_config") for request in server.requests]
+    assert sent == [{"effort": "low"}, {"effort": "high"}, {"effort": "max"}, None]
+    efforts = {(call.role, call.job): call.effort for call in found.meter.read_spending_by_job()}
+    assert [efforts[names] for names in asked] == ["low", "high", "max", ""]
+
+
+@pytest.mark.parametrize(
+    ("role", "config", "effort"),
+    [
+        ("miner", RoleConfig("anthropic", "claude-sonnet-5"), "medium"),
+        ("summariser", RoleConfig("anthropic", "claude-sonnet-5"), "low"),
+        ("helper", RoleConfig("openai", "gpt-5.4-mini"), "low"),
+        ("helper", RoleConfig("openai", "gpt-5.4-mini", thinking="off"), ""),
+        ("resident", RoleConfig("anthropic", "claude-sonnet-5"), ""),
+        ("miner", RoleConfig("anthropic", "claude-haiku-4-5"), ""),
+        ("miner", RoleConfig("openai", "gpt-5.4", "http://127.0.0.1:9/v1"), ""),  # a gateway may refuse it
+        ("miner", RoleConfig("anthropic", "claude-sonnet-5", effort="xhigh"), "xhigh"),
+    ],
+)
+def test_default_effort_is_small_and_only_where_it_is_known(role: str, config: RoleConfig, effort: str) -> None:
+    assert find_effort(role, config) == effort
+
+
+def test_each_role_has_a_model_of_its_own_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J26, J32: a large model that thinks talks, a cheap one that does not writes long texts."""
+    with ModelServer() as server:
+        talker = RoleConfig("anthropic", "large", server.url, thinking="on", max_output_tokens=16_000)
+        writer = RoleConfig("anthropic", "cheap", server.url, thinking="off", max_output_tokens=30_000)
+        found = roles(tmp_path, roles=RolesConfig(resident=talker, summariser=writer))
+        for role in ("resident", "summariser"):
+            chat = found.get_chat(role, job="x")
+            assert chat is not None
+            chat.reply(ASKED)
+        first, second = (request.body for request in server.requests)
+    assert (first["model"], first["thinking"], first["max_tokens"]) == ("large", {"type": "adaptive"}, 16_000)
+    assert (second["model"], second["thinking"], second["max_tokens"]) == ("cheap", {"type": "disabled"}, 30_000)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (RoleConfig("anthropic", "m", thinking="on"), "at high effort set max_output_tokens to 12,000"),
+        (RoleConfig("anthropic", "m", thinking="on", max_output_tokens=16_000), ""),
+        (RoleConfig("anthropic", "m", thinking="on", effort="low"), ""),
+        (RoleConfig("anthropic", "claude-sonnet-5"), "at medium effort set max_output_tokens to 7,000"),
+        (RoleConfig("anthropic", "claude-sonnet-5", thinking="off"), ""),
+        (RoleConfig("openai", "m", window_tokens=4000), "the whole window of 4,000 tokens"),
+        (RoleConfig("openai", "m"), ""),
+    ],
+)
+def test_a_budget_that_thoughts_would_eat_is_named(tmp_path: Path, config: RoleConfig, said: str) -> None:
+    state = roles(tmp_path, roles=RolesConfig(miner=config)).get_state("miner")
+    assert len(state.warnings) == bool(said) and said in "".join(state.warnings)
+
+
+def test_the_window_is_that_of_the_settings_or_the_model(tmp_path: Path) -> None:
+    narrow = RoleConfig("openai", "gpt-5.4", "http://127.0.0.1:9/v1", window_tokens=32_000)
+    found = roles(
+        tmp_path, ("helper", ScriptedChat(window_tokens=999)), roles=RolesConfig(miner=MINER, resident=narrow)
+    )
+    windows = [
+        chat.window_tokens for role in ("miner", "resident", "helper") if (chat := found.get_chat(role, job="x"))
+    ]
+    assert windows == [128_000, 32_000, 999]
+    assert found.get_state("resident").window_tokens == 32_000
+
+
+def test_a_claude_reserves_more_than_the_estimate(tmp_path: Path) -> None:
+    """Its tokenizer counts 1.4 to 1.8 times as many tokens."""
+    reserved = {}
+    for name in ("scripted:m", "anthropic:claude-sonnet-4", "anthropic:claude-sonnet-5"):
+        found = roles(tmp_path / name, ("miner", ScriptedChat([ModelLate("m")], name=name)))
+        chat = found.get_chat("miner", job="x")
+        assert chat is not None
+        with pytest.raises(ModelLate):
+            chat.reply([ChatMessage("user", "word " * 1000)])
+        reserved[name] = found.meter.read_spending("x")["job"].n_tokens
+    plain, older, newer = reserved.values()
+    assert (older, newer) == (math.ceil(1.4 * plain), math.ceil(1.8 * plain))

@@ -1,8 +1,17 @@
 from datetime import UTC, datetime
 
+import msgspec
+
 from perdure import log
 from perdure.capture import alert
-from perdure.service.health import find_quantile, list_problems, read_answers, summarise_answers
+from perdure.service.health import (
+    HealthState,
+    ProxyReport,
+    find_quantile,
+    list_problems,
+    read_answers,
+    summarise_answers,
+)
 
 WELL = {"keeper": 1.0, "write": 2.0, "read": 3.0}
 
@@ -22,6 +31,22 @@ def test_stopped_part_is_named_with_its_reason():
 
 def test_full_outbox_and_failing_recall_are_problems():
     assert len(found(outbox_age_s=90, failing="index-damaged")) == 2
+
+
+def test_a_proxy_that_hangs_is_named_and_one_that_ended_is_not():
+    state = HealthState(datetime.now(UTC))
+    reports = [
+        ProxyReport(f"http://127.0.0.1:{port}", 7, "2026-11-25T00:00:00+00:00", 3, 2, 1, 1) for port in (8788, 8789)
+    ]
+    for report in reports:
+        state.record_proxy(report)
+    state.record_proxy(msgspec.structs.replace(reports[1], has_ended=True))
+    (proxy,) = state.list_proxies()
+    assert (proxy["address"], proxy["n_requests"], proxy["n_slow"]) == ("http://127.0.0.1:8788", 3, 1)
+    problems = list_problems(
+        WELL, {}, outbox_age_s=0, failure_code="", stale_s=40, proxies=[{**proxy, "proven_s_ago": 41.0}, proxy]
+    )
+    assert problems == ["the proxy at http://127.0.0.1:8788 (process 7) has not answered for 41 s"]
 
 
 def test_answers_are_counted_by_how_they_came_out():

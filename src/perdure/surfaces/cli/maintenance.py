@@ -177,6 +177,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         ("sessions", _format_sessions(status["sessions"])),
         ("resident", describe_resident(status["resident"])),
         ("http", _format_http(status["http"], status["resident"])),
+        *(("proxy", health_checks.describe_proxy(item)) for item in (status["resident"] or {}).get("proxies", ())),
         ("machines", f"{status['machines']:,} registered: `perdure machine list`" if status["machines"] else ""),
         ("shadow", describe_recording(status["shadow"]["recorded"]) if status["shadow"] else ""),
         ("paused", _format_pause(status["paused"])),
@@ -382,7 +383,9 @@ def _check_pictures(home: Home) -> Iterator[HealthCheck]:
 
 
 def _check_resident(home: Home) -> Iterator[HealthCheck]:
-    yield from health_checks.check_resident_home(home, server.ask_health(home.path))
+    state = server.ask_health(home.path)
+    yield from health_checks.check_resident_home(home, state)
+    yield from health_checks.check_proxies(home, state)
 
 
 def _check_machines(home: Home) -> Iterator[HealthCheck]:

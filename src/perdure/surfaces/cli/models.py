@@ -15,7 +15,7 @@ from perdure.config import CapsConfig
 from perdure.errors import BudgetSpent, UsageError
 from perdure.home import Home
 from perdure.models.chat import Chat, ChatMessage, ChatReply
-from perdure.models.cost_meter import EstimateError, Spending
+from perdure.models.cost_meter import CutAnswers, EstimateError, Spending
 from perdure.models.roles import ROLES, RoleState
 from perdure.surfaces.cli.common import Shell, command, format_count, show_progress
 
@@ -63,7 +63,7 @@ def _list_roles(shell: Shell, home: Home) -> None:
     roles = home.connections.roles()
     states = [roles.get_state(role) for role in ROLES]
     spent, by_job = roles.meter.read_spending(), roles.meter.read_spending_by_job()
-    errors = roles.meter.read_estimate_errors()
+    errors, cut_answers = roles.meter.read_estimate_errors(), roles.meter.count_cut_answers()
     if shell.as_json:
         jobs = [{**asdict(model_call), **asdict(sums)} for model_call, sums in by_job.items()]
         shell.print_json(
@@ -73,6 +73,8 @@ def _list_roles(shell: Shell, home: Home) -> None:
                 "month": asdict(spent["month"]),
                 "caps": asdict(home.config.models.caps),
                 "jobs": jobs,
+                "token_encoder": text.TOKEN_ENCODER,
+                "cut_answers": {role: counts._asdict() for role, counts in cut_answers.items()},
                 "estimates": {
                     model: {**error._asdict(), "error": round(error.share, 4)} for model, error in errors.items()
                 },
@@ -83,6 +85,8 @@ def _list_roles(shell: Shell, home: Home) -> None:
         shell.out.print(f"{state.role:<11} {_format_state(state)}", markup=False)
         if state.missing:
             shell.out.print(f"{'':<11} {state.missing}", style="yellow", markup=False)
+        for warning in (*state.warnings, *_describe_cut_answers(cut_answers.get(state.role))):
+            shell.out.print(f"{'':<11} models.roles.{state.role}: {warning}", style="yellow", markup=False)
     shell.out.print()
     for name, period in (("today", "day"), ("month", "month")):
         shell.out.print(
@@ -94,6 +98,7 @@ def _list_roles(shell: Shell, home: Home) -> None:
         shell.out.print(f"  {caller}: {_format_spending(sums)}", style="dim", markup=False)
     for model, error in errors.items():
         shell.out.print(f"  {_format_estimate(model, error)}", style="dim", markup=False)
+    shell.out.print(f"{'tokens':<11} counted in {text.TOKEN_ENCODER} (docs/evaluation/tokens.md)", style="dim")
     if not any(state.provider for state in states):
         shell.note("No model is set: rules do all the work. docs/models.md describes how to set a model.")
 
@@ -102,7 +107,15 @@ def _format_state(state: RoleState) -> str:
     if not state.provider:
         return "no model: rules do the work"
     key = {True: f", key in {state.key_env}", False: f", no key in {state.key_env}", None: ""}[state.has_key]
-    return f"{state.provider}:{state.model or 'default'}{key}{'' if state.price else ', price not known'}"
+    effort = f", effort {state.effort}" if state.effort else ""
+    price = "" if state.price else ", price not known"
+    return f"{state.provider}:{state.model or 'default'}{effort}, window {state.window_tokens:,}{key}{price}"
+
+
+def _describe_cut_answers(counts: CutAnswers | None) -> list[str]:
+    if counts is None or not counts.n_cut:
+        return []
+    return [f"{counts.n_cut:,} of {counts.n_calls:,} answers of this month were cut off by max_output_tokens"]
 
 
 def _format_spending(spent: Spending) -> str:

@@ -410,15 +410,18 @@ def build_server_config(
     )
 
 
-def is_answering(address: ListenAddress, *, is_tls: bool) -> bool:
-    """Return True if the server at an address answers now. Raises OSError or HTTPException if it does not."""
+def is_answering(address: ListenAddress, *, is_tls: bool, path: str = app.ALIVE_PATH) -> bool:
+    """Return True if the server at an address answers now. Raises OSError or HTTPException if it does not.
+
+    path: is answered with status 200 by a server that works.
+    """
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     connection = http.client.HTTPConnection(host, address.port, timeout=_PROBE_TIMEOUT_S)
     if is_tls:  # clients decide if they trust the certificate
         context = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection(host, address.port, timeout=_PROBE_TIMEOUT_S, context=context)
     with contextlib.closing(connection):
-        connection.request("GET", app.ALIVE_PATH, headers={"Connection": "close"})
+        connection.request("GET", path, headers={"Connection": "close"})
         return connection.getresponse().status == 200
 
 

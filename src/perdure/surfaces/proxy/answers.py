@@ -6,16 +6,13 @@ answer that broke off is what came of it. Bytes without an answer in them give n
 
 from __future__ import annotations
 
-import sys
-import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
+from perdure.surfaces.proxy.compression import decompress
 from perdure.surfaces.proxy.conversations import Api, Json
-
-_MAX_DECODED_BYTES = 64_000_000
 
 
 class ModelAnswer(NamedTuple):
@@ -30,7 +27,10 @@ NO_ANSWER = ModelAnswer((), "")
 
 def read_answer(api: Api, raw: bytes, *, content_type: str, encoding: str = "") -> ModelAnswer:
     """Return the answer in the body of a response. encoding: the header `Content-Encoding`."""
-    body = _decode(raw, encoding)
+    try:
+        body = decompress(raw, encoding)
+    except ValueError:  # Brotli, for example: the client's next request has the answer in its history
+        return NO_ANSWER
     if "event-stream" in content_type:
         return _STREAM_READERS[api](list(iterate_events(body)))
     try:
@@ -38,34 +38,6 @@ def read_answer(api: Api, raw: bytes, *, content_type: str, encoding: str = "") 
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return NO_ANSWER
     return _WHOLE_READERS[api](whole) if isinstance(whole, dict) else NO_ANSWER
-
-
-def _decode(raw: bytes, encoding: str) -> bytes:
-    """Return the bytes as they were before they were compressed; b"" if we cannot know."""
-    try:
-        if encoding in ("", "identity"):
-            return raw
-        if encoding in ("gzip", "deflate"):
-            return zlib.decompressobj(wbits=47 if encoding == "gzip" else zlib.MAX_WBITS).decompress(
-                raw, _MAX_DECODED_BYTES
-            )
-        if encoding == "zstd":
-            return _decode_zstd(raw)
-    except (zlib.error, EOFError, OSError):
-        pass
-    return b""
-
-
-def _decode_zstd(raw: bytes) -> bytes:
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdDecompressor, ZstdError
-    else:
-        from backports.zstd import ZstdDecompressor, ZstdError
-
-    try:
-        return bytes(ZstdDecompressor().decompress(raw, _MAX_DECODED_BYTES))
-    except ZstdError:
-        return b""
 
 
 def iterate_events(body: bytes) -> Iterator[Json]:

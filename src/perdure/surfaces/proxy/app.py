@@ -53,6 +53,22 @@ class _ClientGone(Exception):
     """The client closed its connection."""
 
 
+@dataclass
+class Traffic:
+    """The requests since this process began. Only the loop of the server counts."""
+
+    n_requests: int = 0
+    n_edited: int = 0  # that went on with a block, a new one or that of an old message
+    n_failed_open: int = 0  # that went on without a new block, because recall failed or was slow
+    n_slow: int = 0  # of these, the ones that recall was slow for
+
+    def add(self, edited: EditedRequest, raw: bytes) -> None:
+        """Count a request that could be edited; `raw` is what came."""
+        self.n_edited += edited.raw is not raw
+        self.n_failed_open += edited.outcome in ("failed", "late")
+        self.n_slow += edited.outcome == "late"
+
+
 class ProxyApp:
     """The application of one home."""
 
@@ -70,6 +86,7 @@ class ProxyApp:
         """allowed: the upstreams by name. limit_ms: longest time for the edit of a request."""
         self._home, self._editor, self._store, self._allowed = home, editor, store, allowed
         self._secret, self._limit_s, self._can_capture = secret, (limit_ms + _RETURN_MS) / 1000, can_capture
+        self.traffic = Traffic()
         self._threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix="perdure-proxy")
         self._capture_thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-proxy-capture")
         self._pool: httpcore2.AsyncConnectionPool | None = None  # made in the loop that uses it
@@ -96,8 +113,12 @@ class ProxyApp:
             headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
             path = self._check_path(_read_raw_path(scope))
             if path == ALIVE_PATH:
-                await _send_json(send, 200, {"status": "ok", "counts": dict(self._editor.counts)})
+                state = {"status": "ok", **vars(self.traffic), "counts": dict(self._editor.counts)}
+                await _send_json(send, 200, state)
                 return
+            self.traffic.n_requests += 1
+            if headers.get("upgrade", "").lower() == "websocket":  # with this status Codex goes on over HTTP at once
+                raise _Refusal(426, "invalid_request_error", "websockets do not pass here: use HTTP")
             upstream, upstream_path = upstreams.choose_upstream(self._allowed, path, headers)
             if upstreams.is_foreign_key(upstream, headers):
                 message = f"this key is one of another provider, and was not sent to {upstream.host}"
@@ -106,10 +127,11 @@ class ProxyApp:
             client = _ClientStream(receive)
             edited: EditedRequest | None = None
             content: bytes | AsyncIterator[bytes] | None = client.iterate() if _has_body(headers) else None
-            if api is not None and "content-encoding" not in headers:
+            if api is not None:
                 raw = await client.read_all()
                 edited = await self._edit(api, raw, headers, is_count=is_count)
-                content = edited.raw if edited else raw
+                self.traffic.add(edited, raw)
+                content = edited.raw
             target = upstream_path.encode("latin-1") + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             request = _make_request(scope, upstream, target, content)
             await self._exchange(request, client, send, api=None if is_count else api, edited=edited)
@@ -125,17 +147,17 @@ class ProxyApp:
         message = "the base URL lacks this home's secret: `perdure proxy --show` prints the whole address"
         raise _Refusal(403, "permission_error", message)
 
-    async def _edit(self, api: Api, raw: bytes, headers: Mapping[str, str], *, is_count: bool) -> EditedRequest | None:
-        """Return the edited request; None if it is too long, or could not be edited in time."""
+    async def _edit(self, api: Api, raw: bytes, headers: Mapping[str, str], *, is_count: bool) -> EditedRequest:
+        """Return the request as it goes on: as it came if it is too long, or could not be edited in time."""
         if len(raw) > _MAX_EDITED_BYTES:
-            return None
+            return EditedRequest(raw, "not understood")
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, lambda: self._editor.edit(api, raw, headers, is_count=is_count))
         try:
             return await asyncio.wait_for(work, self._limit_s)
         except TimeoutError as error:
             loop.run_in_executor(None, self._editor.note_failure, "", error)
-            return None
+            return EditedRequest(raw, "late")
 
     # the exchange with the upstream -----------------------------------------------------------------------
 

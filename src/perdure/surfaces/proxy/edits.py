@@ -11,14 +11,15 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perdure import log, turn
 from perdure.capture import events, failures
 from perdure.errors import PerdureError
 from perdure.surfaces.proxy import senders
+from perdure.surfaces.proxy.compression import compress, decompress
 from perdure.surfaces.proxy.conversations import Api, Conversation, add_blocks, hash_start, read_conversation
 from perdure.surfaces.proxy.senders import Sender
 from perdure.surfaces.proxy.store import BlockStore, StoredBlock
@@ -29,6 +30,11 @@ MARGIN_MS = 20  # of a request's time that the resident home keeps to record a b
 _SESSION_BYTES = 10
 
 AskResident = Callable[..., dict[str, Any]]
+Outcome = Literal[
+    "recalled", "silent", "side call", "hooks", "not understood", "failed", "late",
+    "old",  # nobody's new message: at most the blocks of old ones
+    "forgotten",  # a block was dropped: something was forgotten while it was recalled
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class EditedRequest:
     """A request as it goes on."""
 
     raw: bytes
-    outcome: str  # recalled, silent, old (blocks of old messages at most), side call, hooks, not understood, failed
+    outcome: Outcome
     conversation: Conversation | None = None  # as the client sent it; None if it was not understood
     sender: Sender | None = None
     session: str = ""
@@ -47,6 +53,19 @@ class EditedRequest:
     def can_capture(self) -> bool:
         """True if both sides are to be captured."""
         return self.outcome not in ("side call", "hooks", "not understood")
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A request whose newest message may get a block."""
+
+    conversation: Conversation
+    sender: Sender
+    folder: str
+    session: str
+    stored: Mapping[str, StoredBlock]  # key of a message -> what it got
+    generation: int  # of the store, before anything was read or recalled
+    started_s: float  # of the monotonic clock
 
 
 class RequestEditor:
@@ -71,37 +90,45 @@ class RequestEditor:
     def edit(self, api: Api, raw: bytes, headers: Mapping[str, str], *, is_count: bool = False) -> EditedRequest:
         """Return the request as it goes on. Never raises: what fails leaves it as it came.
 
-        headers: by name in lower case. is_count: only its tokens are counted, so nothing new is recalled for it.
+        headers: by name in lower case; a compressed body is compressed again. is_count: only its tokens are counted,
+        so nothing new is recalled for it.
         """
         started_s = time.monotonic()
+        encoding = headers.get("content-encoding", "")
         try:
-            conversation = read_conversation(api, raw)
+            body = decompress(raw, encoding)
+            conversation = read_conversation(api, body)
         except (ValueError, RecursionError):
             edited = EditedRequest(raw, "not understood")
         else:
-            edited = self._edit_conversation(conversation, raw, headers, started_s, is_count=is_count)
+            edited = self._edit_conversation(conversation, body, headers, started_s, is_count=is_count)
+            edited = replace(edited, raw=raw if edited.raw is body else compress(edited.raw, encoding))
         self.counts[edited.outcome] += 1
         return edited
 
     def _edit_conversation(
-        self, conversation: Conversation, raw: bytes, headers: Mapping[str, str], started_s: float, *, is_count: bool
+        self, conversation: Conversation, body: bytes, headers: Mapping[str, str], started_s: float, *, is_count: bool
     ) -> EditedRequest:
         sender = senders.identify_sender(headers, conversation)
         if sender.is_side_call or not conversation.people:
-            return EditedRequest(raw, "side call" if sender.is_side_call else "old", conversation, sender)
+            return EditedRequest(body, "side call" if sender.is_side_call else "old", conversation, sender)
         folder = senders.find_folder(conversation)
         try:
+            generation = self._store.read_generation()
             session, stored = self._find_session(conversation, sender, is_count=is_count)
             blocks = {key: item.block for key, item in stored.items()}
-            outcome, newest = "old", conversation.people[-1]
+            outcome: Outcome = "old"
+            newest = conversation.people[-1]
             if self._has_hooks(sender.client) or senders.has_own_block(conversation):
                 outcome = "hooks"
             elif conversation.is_fresh and not is_count:
-                blocks[newest.key], outcome = self._choose_block(
-                    conversation, sender, session, folder, stored, started_s
-                )
+                turn_now = _Turn(conversation, sender, folder, session, stored, generation, started_s)
+                blocks[newest.key], outcome = self._choose_block(turn_now)
+            if not self._store.is_current(generation):  # any of the blocks may hold what was just forgotten
+                blocks = {}
+                outcome = "forgotten" if outcome == "recalled" else outcome
             return EditedRequest(
-                add_blocks(conversation, blocks) if any(blocks.values()) else raw,
+                add_blocks(conversation, blocks) if any(blocks.values()) else body,
                 outcome,
                 conversation,
                 sender,
@@ -111,7 +138,7 @@ class RequestEditor:
             )
         except (PerdureError, OSError, ValueError) as error:
             self.note_failure(sender.client, error)
-            return EditedRequest(raw, "failed", conversation, sender, sender.session, folder)
+            return EditedRequest(body, "failed", conversation, sender, sender.session, folder)
 
     def _find_session(
         self, conversation: Conversation, sender: Sender, *, is_count: bool
@@ -136,16 +163,9 @@ class RequestEditor:
             return f"proxy-{secrets.token_hex(_SESSION_BYTES)}", {}
         return session, stored
 
-    def _choose_block(
-        self,
-        conversation: Conversation,
-        sender: Sender,
-        session: str,
-        folder: str,
-        stored: Mapping[str, StoredBlock],
-        started_s: float,
-    ) -> tuple[str, str]:
+    def _choose_block(self, turn_now: _Turn) -> tuple[str, Outcome]:
         """Return (the block of the newest message, the outcome). The same message of a session keeps what it got."""
+        conversation, session, stored = turn_now.conversation, turn_now.session, turn_now.stored
         newest = conversation.people[-1]
         known = stored.get(newest.key)
         if known and known.session == session and known.block:
@@ -153,30 +173,34 @@ class RequestEditor:
         is_emptied = conversation.is_compacted and not any(m.key in stored for m in conversation.people[:-1])
         try:
             texts = []
-            if is_emptied and sender.session:
-                texts.append(self._ask(sender, session, folder, started_s, kind="start", cause="compact"))
-            texts.append(self._ask(sender, session, folder, started_s, kind="prompt", prompt=newest.text))
+            if is_emptied and turn_now.sender.session:
+                texts.append(self._ask(turn_now, kind="start", cause="compact"))
+            texts.append(self._ask(turn_now, kind="prompt", prompt=newest.text))
             self._end_incident()
-            block, outcome = "\n\n".join(filter(None, texts)), ""
+            block = "\n\n".join(filter(None, texts))
+            outcome: Outcome = "recalled" if block else "silent"
         except (OSError, ValueError) as error:
-            self.note_failure(sender.client, error)
-            block, outcome = "", "failed"
+            self.note_failure(turn_now.sender.client, error)
+            block, outcome = "", "late" if isinstance(error, TimeoutError) else "failed"
         self._unanswered.add((newest.key, session))
-        self._store.write_block(newest.key, StoredBlock(session, block), now_s=time.time())
+        self._store_block(newest.key, StoredBlock(session, block), turn_now.generation)
         if conversation.get("conversation"):
-            self._store.write_block(conversation.start_key, StoredBlock(session, ""), now_s=time.time())
-        return block, outcome or ("recalled" if block else "silent")
+            self._store_block(conversation.start_key, StoredBlock(session, ""), turn_now.generation)
+        return block, outcome
 
-    def _ask(self, sender: Sender, session: str, folder: str, started_s: float, **fields: Any) -> str:
+    def _store_block(self, key: str, stored: StoredBlock, generation: int) -> None:
+        self._store.write_block(key, stored, generation=generation, now_s=time.time())
+
+    def _ask(self, turn_now: _Turn, **fields: Any) -> str:
         """Return the resident home's text for an event. Raises OSError, ValueError."""
-        left_ms = self._limit_ms - (time.monotonic() - started_s) * 1000
+        left_ms = self._limit_ms - (time.monotonic() - turn_now.started_s) * 1000
         if left_ms <= 1:
             raise TimeoutError("no time left")
         event = {
             "client": RUNTIME,
-            "session": session,
-            "cwd": folder,
-            "agent": sender.agent,
+            "session": turn_now.session,
+            "cwd": turn_now.folder,
+            "agent": turn_now.sender.agent,
             "is_human": True,
             **fields,
         }
@@ -201,7 +225,7 @@ class RequestEditor:
         if edited.conversation and edited.conversation.people:
             self._unanswered.discard((edited.conversation.people[-1].key, edited.session))
         if response_id:
-            self._store.write_block(hash_start(response_id), StoredBlock(edited.session, ""), now_s=time.time())
+            self._store_block(hash_start(response_id), StoredBlock(edited.session, ""), self._store.read_generation())
 
     def note_failure(self, client: str, error: Exception) -> None:
         """Count a failure, and note it for `perdure doctor`."""

@@ -1,7 +1,8 @@
 """Capture an exchange: what went to the model, without our blocks, and what it answered, as lines of messages.
 
 A client sends its whole history each time. A line is named by what its message says, so that each message becomes one
-line of its session, however often it is sent and whatever marks of a cache stand at it.
+line of its session, however often it is sent and whatever marks of a cache stand at it. Only what is new in the request
+has the time of now: a history that was said before the proxy knew of it has none.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from perdure.capture import enqueue, events, policy
 from perdure.capture.transcripts import OriginFields
 from perdure.errors import UsageError
 from perdure.surfaces.proxy.answers import ModelAnswer
-from perdure.surfaces.proxy.conversations import Api, Json, list_texts
+from perdure.surfaces.proxy.conversations import Api, Conversation, Json, list_texts
 from perdure.surfaces.proxy.edits import RUNTIME, EditedRequest
 from perdure.surfaces.proxy.store import BlockStore
 
 TAG = "proxy"
 _WAKE_LIMIT_S = 1.0
 _DIGEST_CHARS = 24
+_OUTPUT_TYPES = ("reasoning", "function_call", "custom_tool_call")
 _SKIPPED_ROLES = ("system", "developer")
 
 
@@ -39,7 +41,8 @@ def capture_exchange(home: Path, store: BlockStore, edited: EditedRequest, answe
         return 0
     session = f"{edited.session}/{sender.agent}" if sender.agent else edited.session
     messages = [*(m.value for m in conversation.messages), *answer.messages]
-    lines = dict(build_lines(session, conversation.api, messages, now=datetime.now(UTC)))
+    n_old = _count_history(conversation)
+    lines = dict(build_lines(session, conversation.api, messages, n_old=n_old, now=datetime.now(UTC)))
     new_ids = store.select_new(session, lines.keys())
     if not new_ids:
         return 0
@@ -65,17 +68,30 @@ def capture_exchange(home: Path, store: BlockStore, edited: EditedRequest, answe
     return len(new_ids)
 
 
-def build_lines(session: str, api: Api, messages: Iterable[Json], *, now: datetime) -> Iterator[tuple[str, bytes]]:
-    """Yield (id, line) for each message of people, the model and tools, in order."""
+def _count_history(conversation: Conversation) -> int:
+    """Return how many messages of a request lead up to the model's last answer, and with it."""
+    is_answer = [
+        m.value.get("role") == "assistant" or m.value.get("type") in _OUTPUT_TYPES for m in conversation.messages
+    ]
+    return max((n for n, is_last in enumerate(is_answer, start=1) if is_last), default=0)
+
+
+def build_lines(
+    session: str, api: Api, messages: Iterable[Json], *, n_old: int = 0, now: datetime
+) -> Iterator[tuple[str, bytes]]:
+    """Yield (id, line) for each message of people, the model and tools, in order. The first `n_old` have no time: when
+    they were said is not known, and a forgotten message among them is known by its words alone.
+    """
     counts: Counter[str] = Counter()
-    for raw_message in messages:
+    for n, raw_message in enumerate(messages):
         message = _to_message(raw_message) if api == "responses" else raw_message
         if message is None or message.get("role") in (*_SKIPPED_ROLES, None):
             continue
         digest = hash_message(message)
         counts[digest] += 1
         line_id = f"{session}#{digest}-{counts[digest]}"
-        line = {"id": line_id, "message": {**_strip_marks(message), "timestamp": now.isoformat()}}
+        stamp = {"timestamp": now.isoformat()} if n >= n_old else {}
+        line = {"id": line_id, "message": {**_strip_marks(message), **stamp}}
         yield line_id, msgspec.json.encode(line) + b"\n"
 
 

@@ -45,8 +45,10 @@ _SIDE_CALL = lazy_re(  # how the prompt of a title, a summary or a compaction be
     r")",
     re.IGNORECASE,
 )
-_TITLE_SYSTEM = lazy_re(
-    r"\A\s*(?:You are a title generator|You are tasked with generating[^.\n]{0,40}title|Generate[^.\n]{0,60}\btitle\b)",
+_SIDE_SYSTEM = lazy_re(
+    r"\A\s*(?:You are a title generator|You are tasked with generating[^.\n]{0,40}title|Generate[^.\n]{0,60}\btitle\b|"
+    r"(?:Ignore (?:all )?previous instructions\.\s*)?"  # SillyTavern: a summary, asked for behind the conversation
+    r"Summari[sz]e\b[^.\n]{0,80}\b(?:so far|conversation|chat)\b)",
     re.I,
 )
 OWN_BLOCK = "[perdure-recall "  # how the block begins that a hook of ours gave to the client
@@ -101,7 +103,7 @@ def _is_side_call(client: str, conversation: Conversation) -> bool:
     newest: Json = next((m.value for m in reversed(conversation.messages) if m.value.get("role") == "user"), {})
     if _SIDE_CALL.match(find_typed_text(newest)):
         return True
-    return any(_TITLE_SYSTEM.match(text) for text in conversation.list_system_texts())
+    return any(_SIDE_SYSTEM.match(text) for text in conversation.list_system_texts())
 
 
 def find_folder(conversation: Conversation) -> str:

@@ -7,17 +7,22 @@ cannot ask for this home's memory.
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import os
 import secrets
 import socket
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
 
+from perdure.capture import events
 from perdure.clients import setup
 from perdure.config import Config, find_user_home, read_variable
 from perdure.disk import make_folder, replace_file
@@ -28,10 +33,11 @@ from perdure.surfaces.http.server import (
     build_server_config,
     check_certificate,
     explain_failure,
+    is_answering,
     read_address,
 )
 from perdure.surfaces.proxy import upstreams
-from perdure.surfaces.proxy.app import ProxyApp
+from perdure.surfaces.proxy.app import ALIVE_PATH, ProxyApp
 from perdure.surfaces.proxy.edits import RequestEditor
 from perdure.surfaces.proxy.store import BlockStore
 
@@ -44,6 +50,8 @@ _MAX_START_S = 10.0
 _MAX_SHUTDOWN_S = 2
 _MAX_HEADER_BYTES = 256 * 1024
 _KEEP_ALIVE_S = 75
+_REPORT_S = 10.0  # between two reports to the resident home; it takes one of 40 s for a sign that something hangs
+_REPORT_LIMIT_S = 2.0
 
 
 class ProxyAddress(NamedTuple):
@@ -119,8 +127,8 @@ class HookFinder:
 class ProxyServer:
     """The listener of one home's proxy."""
 
-    def __init__(self, home: Path, config: Config, *, listen: str = "") -> None:
-        """listen: instead of the setting. Raises ConfigFault."""
+    def __init__(self, home: Path, config: Config, *, listen: str = "", report_s: float = _REPORT_S) -> None:
+        """listen: instead of the setting. report_s: between two reports to the resident home. Raises ConfigFault."""
         settings = replace(config.server, http=listen or config.proxy.listen or DEFAULT_ADDRESS)
         self._home, self._settings = home, settings
         self._address = read_address(settings, setting=SETTING)
@@ -130,15 +138,17 @@ class ProxyServer:
         self._editor = RequestEditor(
             home, self._store, limit_ms=config.proxy.limit_ms, has_hooks=HookFinder().has_hooks
         )
-        secret = read_proxy_address(home, config.proxy.listen).secret
+        self._secret, self._url, self._report_s = read_proxy_address(home, config.proxy.listen).secret, "", report_s
         self.app = ProxyApp(
             home, self._editor, self._store, allowed,
-            secret=secret, limit_ms=config.proxy.limit_ms, can_capture=config.proxy.capture,
+            secret=self._secret, limit_ms=config.proxy.limit_ms, can_capture=config.proxy.capture,
         )  # fmt: skip
         self._server = _ProxyLoop(self._build_config(), self.app)
         self._thread = threading.Thread(target=self._run, name="perdure-proxy", daemon=True)
         self._failure: BaseException | None = None
         self._ended = threading.Event()
+        self._stopped = threading.Event()
+        self._report_thread = threading.Thread(target=self._report_health, name="perdure-proxy-health", daemon=True)
 
     def _build_config(self) -> uvicorn.Config:
         return build_server_config(
@@ -166,10 +176,27 @@ class ProxyServer:
             raise ConfigFault(f"{SETTING}: nothing can listen at {location} ({explain_failure(self._failure)})")
         host, port = self._server.servers[0].sockets[0].getsockname()[:2]
         scheme = "https" if self._settings.tls_certificate else "http"
-        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        self._url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._address = ListenAddress(self._address.host, port)
-        _write_file(self._home, {**_read_file(self._home), "url": url})
+        _write_file(self._home, {**_read_file(self._home), "url": self._url})
+        self._report_thread.start()
         return read_proxy_address(self._home, "")
+
+    def _report_health(self) -> None:
+        """Tell the resident home, until stopped, that requests are answered here, and how they went."""
+        report = {"address": self._url, "pid": os.getpid(), "since_at": datetime.now(UTC).isoformat()}
+        is_tls, path = bool(self._settings.tls_certificate), f"/{self._secret}{ALIVE_PATH}"
+        while not self._stopped.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):  # it will miss the report
+                if is_answering(self._address, is_tls=is_tls, path=path):
+                    self._send_report(report)
+            self._stopped.wait(self._report_s)
+        self._send_report({**report, "has_ended": True})
+
+    def _send_report(self, report: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError, ValueError):  # no resident home: nobody asks for it
+            request = {"op": "proxy", "report": {**report, **vars(self.app.traffic)}}
+            events.ask_resident(self._home, request, timeout_s=_REPORT_LIMIT_S)
 
     def _run(self) -> None:
         try:
@@ -187,6 +214,9 @@ class ProxyServer:
 
     def stop(self) -> None:
         """Stop; what was answered is captured first."""
+        self._stopped.set()
+        if self._report_thread.ident is not None:
+            self._report_thread.join(timeout=2 * _REPORT_LIMIT_S)
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(timeout=_MAX_SHUTDOWN_S + 5)

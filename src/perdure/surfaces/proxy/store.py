@@ -3,7 +3,7 @@
 The client sends its own history, without our blocks; each must stand beside its old message again, or the provider's
 cache ends there. A row holds the block that one message got, under a hash of the conversation up to that message.
 Losing the file costs cache misses and no data. Forgetting anything deletes the whole file, also under a running
-proxy, which notices.
+proxy, which notices: what it read or recalled before counts no longer (`is_current`).
 """
 
 from __future__ import annotations
@@ -47,11 +47,22 @@ class BlockStore:
         self._lock = threading.Lock()
         self._connection: apsw.Connection | None = None
         self._file_id = 0
+        self._n_opened = 0
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._drop_connection()
+
+    def read_generation(self) -> int:
+        """Return a number that is another one as soon as the file was deleted. Raises HomeFault."""
+        with self._use():
+            return self._n_opened
+
+    def is_current(self, generation: int) -> bool:
+        """Return True if the file was not deleted since `read_generation` gave this number: nothing was forgotten."""
+        with self._lock:
+            return self._n_opened == generation and self._is_open_file_there()
 
     def read_blocks(self, keys: Sequence[str], session: str) -> dict[str, StoredBlock]:
         """Return key -> what that message got in this session; or, without the session's own, in the newest one."""
@@ -65,9 +76,15 @@ class BlockStore:
             rows = connection.execute(query, (*keys, session)).fetchall()
         return {str(key): StoredBlock(str(row_session), str(block)) for key, row_session, block in rows}
 
-    def write_block(self, key: str, stored: StoredBlock, *, now_s: float) -> None:
-        """Store what a message got, and delete what is too old to be asked for."""
+    def write_block(self, key: str, stored: StoredBlock, *, generation: int, now_s: float) -> None:
+        """Store what a message got, and delete what is too old to be asked for.
+
+        generation: from before the block was recalled. Nothing is stored if the file was deleted since: the block may
+        hold what was forgotten. A file that is deleted right now takes the block with it.
+        """
         with self._use() as connection, transaction(connection):
+            if self._n_opened != generation:
+                return
             connection.execute("INSERT OR REPLACE INTO block VALUES(?, ?, ?, ?)", (key, *stored, now_s))
             for table in ("block", "captured"):
                 connection.execute(f"DELETE FROM {table} WHERE at_s < ?", (now_s - KEEP_S,))
@@ -92,14 +109,14 @@ class BlockStore:
                 yield self._open_current()
             except (apsw.NotADBError, apsw.CorruptError) as error:
                 self._drop_connection()
-                block_cache.delete(self._home)
+                block_cache.delete_proxy_file(self._home)
                 raise HomeFault(str(self._path)) from error
             except apsw.Error as error:
                 self._drop_connection()
                 raise HomeFault(str(self._path)) from error
 
     def _open_current(self) -> apsw.Connection:
-        if self._connection is None or self._read_file_id() != self._file_id:
+        if self._connection is None or not self._is_open_file_there():
             self._drop_connection()
             make_folder(self._path.parent)
             connection = apsw.Connection(str(self._path))
@@ -110,7 +127,11 @@ class BlockStore:
             connection.pragma("secure_delete", 1)
             connection.execute(_TABLES)
             self._connection, self._file_id = connection, self._read_file_id()
+            self._n_opened += 1
         return self._connection
+
+    def _is_open_file_there(self) -> bool:
+        return self._connection is not None and self._read_file_id() == self._file_id
 
     def _read_file_id(self) -> int:
         try:

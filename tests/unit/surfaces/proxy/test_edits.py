@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from perdure.access import block_cache
 from perdure.capture import failures
+from perdure.surfaces.proxy.conversations import read_conversation
 from perdure.surfaces.proxy.edits import RequestEditor
 from perdure.surfaces.proxy.exchanges import build_lines, hash_message
 from perdure.surfaces.proxy.store import BlockStore
@@ -25,12 +27,15 @@ class Resident:
         self.asked: list[dict] = []
         self.fault: Exception | None = None
         self.is_silent = False
+        self.meanwhile = lambda: None  # happens while a block is recalled
 
     def __call__(self, home: Path, request: dict, *, timeout_s: float) -> dict:
         self.asked.append(request["event"])
+        n_asked = len(self.asked)
+        self.meanwhile()
         if self.fault:
             raise self.fault
-        return {"text": "" if self.is_silent else f"BLOCK {len(self.asked)}", "notice": ""}
+        return {"text": "" if self.is_silent else f"BLOCK {n_asked}", "notice": ""}
 
 
 @pytest.fixture
@@ -164,7 +169,8 @@ def test_a_failure_is_counted_and_the_request_goes_on(fault, code, editor, resid
     the_editor.edit("messages", body("One"), {})
     resident.fault = fault
     edited = the_editor.edit("messages", body("One", "First", "Two"), {})
-    assert blocks_of(edited.raw) == ["BLOCK 1", ""] and edited.outcome == "failed" and edited.can_capture
+    assert blocks_of(edited.raw) == ["BLOCK 1", ""] and edited.can_capture
+    assert edited.outcome == ("late" if code == "late" else "failed")
     assert the_editor.counts[f"failed: {code}"] == 1
     assert failures.list_open_incidents(home) == ["proxy"] and failures.read_failures(home)[-1]["error"] == code
     assert f'"code": "{code}"' in (home / "run/log.jsonl").read_text()
@@ -195,6 +201,32 @@ def test_a_deleted_store_is_noticed(editor, home) -> None:
     edited = the_editor.edit("messages", body("One", "First", "Two"), {})
     assert blocks_of(edited.raw) == ["", "BLOCK 2"]
     assert (home / "cache" / "proxy.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_forgotten_during_a_recall_is_not_kept(editor, resident, home) -> None:
+    """Neither the block that was being recalled nor the old ones are sent, then or later, and none is in the file."""
+    editing = editor()
+    editing.edit("messages", body("One"), {})
+    resident.meanwhile = lambda: block_cache.delete(home)
+    edited = editing.edit("messages", body("One", "A", "Two"), {})
+    assert (edited.outcome, edited.raw) == ("forgotten", body("One", "A", "Two"))
+    resident.meanwhile = lambda: None
+    assert blocks_of(editing.edit("messages", body("One", "A", "Two", "B", "Three"), {}).raw) == ["", "", "BLOCK 3"]
+    for path in (home / "cache").glob("proxy.db*"):
+        assert not {b"BLOCK 1", b"BLOCK 2"} & {match[0] for match in re.finditer(rb"BLOCK \d", path.read_bytes())}
+
+
+def test_a_store_made_anew_by_another_proxy_is_noticed(editor, resident, home) -> None:
+    editing, other = editor(), editor()
+
+    def forget() -> None:
+        block_cache.delete(home)
+        resident.meanwhile = lambda: None
+        other.edit("messages", body("Elsewhere"), {})
+
+    resident.meanwhile = forget
+    assert editing.edit("messages", body("One"), {}).outcome == "forgotten"
+    assert BlockStore(home).read_blocks([read_conversation("messages", body("One")).people[0].key], "") == {}
 
 
 def test_a_client_with_hooks_gets_nothing_twice(editor, resident) -> None:

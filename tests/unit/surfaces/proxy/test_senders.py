@@ -64,6 +64,15 @@ def test_a_question_about_a_title_is_a_turn(text: str) -> None:
     assert not senders.identify_sender({}, ask(text)).is_side_call
 
 
+def test_a_summary_asked_for_by_a_system_message_is_a_side_call() -> None:
+    """As SillyTavern does it, behind the conversation; its other words there are no such call."""
+    prompt = "Ignore previous instructions. Summarize the most important facts and events in the story so far."
+    for text, is_side_call in ((prompt, True), ("[Continue your last message.]", False), ("[Start a new Chat]", False)):
+        said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+        raw = json.dumps({"messages": [*said, {"role": "system", "content": text}]}).encode()
+        assert senders.identify_sender({}, read_conversation("chat", raw)).is_side_call == is_side_call
+
+
 def test_an_agent_without_tools_makes_a_side_call() -> None:
     assert senders.identify_sender({"user-agent": "claude-cli/2"}, ask("quota")).is_side_call
     assert not senders.identify_sender({"user-agent": "Anthropic/Python 2"}, ask("quota")).is_side_call

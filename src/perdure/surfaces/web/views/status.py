@@ -132,7 +132,11 @@ def show_health(visit: Visit) -> HtmlPage:
     if not visit.identity.is_admin:
         own_values = {"is_well": report["healthy"], "outcomes_of": _OUTCOME_NAMES, **_collect_own_health(visit)}
         return HtmlPage("health_own.html", {"title": "Health", **own_values})
-    checks = [*health_checks.check_resident_home(visit.home, report), *health_checks.run_light_checks(visit.home)]
+    checks = [
+        *health_checks.check_resident_home(visit.home, report),
+        *health_checks.check_proxies(visit.home, report),
+        *health_checks.run_light_checks(visit.home),
+    ]
     values = {
         "title": "Health",
         "sentence": summarise_checks(checks),
