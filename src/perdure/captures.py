@@ -224,30 +224,39 @@ class Captures:
         """Archive what killed processes left of sessions that Perdure held itself."""
         for session in session_file.list_sessions(self._path):
             with contextlib.suppress(SessionHeld), session_file.SessionFile(self._path, session) as file:
-                self.archive_session(file)
+                try:
+                    self.archive_session(file)
+                except Exception as error:
+                    if _is_fault_of_home(error):
+                        raise
+                    file.set_aside()  # no session of ours, or damaged: it holds up no other
                 file.delete()
 
-    def archive_session(self, file: session_file.SessionFile) -> int:
-        """Move the entries of a session's file into the archive, and return the log's end.
+    def archive_session(self, file: session_file.SessionFile) -> None:
+        """Move the entries of a session's file into the archive. They are durable there when this returns.
 
-        They are durable there when this returns. The file keeps them until its holder begins it anew.
-        Raises UsageError where nothing of it may be kept.
+        The file keeps them until its holder begins it anew.
         """
         header, entries = file.read()
-        if not header:
-            return 0
+        if not entries:
+            return
         origin = msgspec.convert(header["origin"], Origin)
         delta = self.delta(origin, entries, path=None, from_offset=header["from_offset"])
         delta = replace(delta, user=header["user"], machine=header["machine"], agent=header["agent"])
-        if not entries:
-            return delta.from_offset
-        (answer,) = self._archive.store([delta], now=utc_now(), tombstones=self._connections.tombstones())
+        answer = self._store_delta(delta)
         if answer.outcome == "accepted":  # a part of it was archived before its process died
-            rest = replace(delta, data=entries[answer.to_offset - delta.from_offset :], from_offset=answer.to_offset)
-            (answer,) = self._archive.store([rest], now=utc_now(), tombstones=self._connections.tombstones())
+            n_known_bytes = answer.to_offset - delta.from_offset
+            answer = self._store_delta(replace(delta, data=entries[n_known_bytes:], from_offset=answer.to_offset))
+        elif answer.outcome in ("diverged", "gap"):  # a merge or a backup gave the log another end than it had
+            known_lines = ingest.list_line_spans(self._archive, delta.user, origin)
+            new_lines = [line + b"\n" for line in entries.split(b"\n") if line and line not in known_lines]
+            answer = self._store_delta(replace(delta, data=b"".join(new_lines), from_offset=answer.to_offset))
         if answer.outcome not in ("stored", "already"):
             raise ArchiveFault(f"session {origin.session}: {answer.outcome} at {delta.from_offset}")
-        return answer.to_offset
+
+    def _store_delta(self, delta: Delta) -> StoreResult:
+        (answer,) = self._archive.store([delta], now=utc_now(), tombstones=self._connections.tombstones())
+        return answer
 
     def _settle(self, item: OutboxDelta) -> None:
         """Archive one delta of the outbox."""

@@ -39,6 +39,7 @@ __all__ = [
     "RoleConfig",
     "RolesConfig",
     "ServerConfig",
+    "SessionConfig",
     "find_home_path",
     "find_user_home",
     "load",
@@ -291,6 +292,21 @@ class ProxyConfig:
 
 
 @dataclass(frozen=True)
+class SessionConfig:
+    """How a session of Perdure's own stays within the window of its model. In a small window, less of each."""
+
+    warn_percent: int = 70  # of the window: from here on old tool output and images are left out
+    archive_percent: int = 85  # of the window: from here on the middle of the session becomes a summary
+    reserve_tokens: int = 16_384  # of the window, kept for the answer
+    head_tokens: int = 4_000  # of the first exchange, which always stays as it was
+    tail_tokens: int = 20_000  # of the newest messages, which stay as they were
+    tail_rounds: int = 20  # at most so many of the newest rounds
+    summary_tokens: int = 6_000  # of the summary of the middle
+    recall_tokens: int = 2_000  # recalled at a compaction, into the room that it made
+    clip_chars: int = 2_000  # of each tool result that the summariser reads
+
+
+@dataclass(frozen=True)
 class FloorConfig:
     """The maximum number of tokens of each layer of the floor, and the location of this machine."""
 
@@ -332,6 +348,7 @@ class Config:
     remote: RemoteConfig = field(default_factory=RemoteConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
+    session: SessionConfig = field(default_factory=SessionConfig)
 
     @property
     def admins(self) -> frozenset[str]:

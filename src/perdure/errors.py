@@ -42,6 +42,7 @@ PerdureError
 │   ├── ModelRefused
 │   ├── BadAnswer
 │   ├── ModelCancelled
+│   ├── ContextTooLarge
 │   ├── BudgetSpent
 │   ├── MeterFault
 │   ├── TextRefused
@@ -288,6 +289,12 @@ class ModelCancelled(ModelFault):
     """The call was cancelled before the answer was complete. Ask again to get a new answer."""
 
 
+class ContextTooLarge(ModelFault):
+    """The context does not fit the window of the model. Shorten the largest parts, or set a model with a larger window
+    (`window_tokens` of its role). `perdure floor` edits the layers of the floor.
+    """
+
+
 class BudgetSpent(ModelFault):
     """A cap on the cost of models is reached; the work waits. `perdure models` shows the cost; see `models.caps`."""
 
@@ -409,4 +416,4 @@ class AlreadyServing(Busy):
 
 
 class SessionHeld(Busy):
-    """Another process holds this session. `perdure chat --fork SESSION` continues it as a session of its own."""
+    """Another process holds this session. `perdure chat --resume SESSION --fork` continues it as one of its own."""

@@ -18,7 +18,7 @@ from perdure import disk
 from perdure.access import block_cache, shown_alerts
 from perdure.archive import forget, stage
 from perdure.archive.forget import ForgetTarget
-from perdure.capture import credential, policy, transcripts
+from perdure.capture import credential, policy, session_file, transcripts
 from perdure.captures import Captures
 from perdure.connections import Connections, utc_now
 from perdure.errors import ArchiveFault, CredentialFault, HomeFault, IndexFault, MemoryMissing, NotFound, UsageError
@@ -170,7 +170,13 @@ class Forgetting:
             )
             for target in self._plan_for(kind, name, cascade=cascade):
                 targets[target.run.run_id, target.turn_id] = target
-        return list(targets.values())
+        return self._add_summaries(targets.values())
+
+    def _add_summaries(self, targets: Iterable[ForgetTarget]) -> list[ForgetTarget]:
+        """Return the targets with the summaries of them that sessions of our own hold."""
+        named = list(targets)
+        summaries = forget.target_summaries(self._archive, named)
+        return list({(target.run.run_id, target.turn_id): target for target in (*named, *summaries)}.values())
 
     def _plan_for(self, kind: str, name: str, *, cascade: bool) -> list[ForgetTarget]:
         if kind == "turn":
@@ -530,6 +536,7 @@ def delete_user_files(home: Path, user: str) -> None:
     for path in (home / "outbox").glob("*"):
         if path.is_file() and _read_owner(path) == user:
             path.unlink(missing_ok=True)
+    session_file.delete_files(home, user)
     _delete_credential(home, user)
 
 

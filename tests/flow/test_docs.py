@@ -87,6 +87,19 @@ def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
+def test_every_command_about_sessions_runs(place: Path) -> None:
+    lines = commands_of("docs/sessions.md")
+    assert len(lines) > 5
+    with ModelServer(answers=[Answer("It is port 8443.")] * len(lines)) as server:
+        (place / ".perdure").mkdir(mode=0o700)
+        role = f'provider = "openai"\nmodel = "m"\nurl = "{server.url}/v1"\n'
+        (place / ".perdure" / "config.toml").write_text(f"[models.roles.resident]\n{role}")
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert "It is port 8443." in (place / "staging.md").read_text()
+
+
 def test_the_readme_begins_with_install_and_start() -> None:
     """.ci/wheel runs these two, as they stand there, with a local package index."""
     start = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Start\n")[2]

@@ -21,6 +21,12 @@ from perdure.errors import (
     ToolError,
     UsageError,
 )
+from perdure.formats.perdure import INTERRUPTED, Message
+from perdure.models.chat import ChatReply, ToolCall, ToolSpec
+from perdure.session.catalog import list_sessions
+from perdure.session.log import read_path
+from perdure.session.session import Tool, ToolOutput, open_session
+from perdure.testing import ScriptedChat
 from perdure.types import Origin
 
 
@@ -88,6 +94,36 @@ def test_full_disk_refuses_one_capture_and_keeps_the_others(small_disk, message)
         assert home.capture(message("user", "anchor after"), runtime="messages", session="after").outcome == "stored"
         assert len(home.search("after").hits) == 1
         assert home.upkeep.verify().ok and home.archive.ledger.count_all()[0] == len(kept) + 1
+
+
+def test_a_session_on_a_full_disk_goes_on_later(small_disk):
+    """The disk is full between a call and its result: the turn ends with DiskFull, nothing that was acknowledged is
+    lost or torn, and with space again the session goes on.
+    """
+    (small_disk / "reserve").write_bytes(b"x" * 1_000_000)
+
+    def fill_disk(_):
+        fill(small_disk)
+        return ToolOutput("alpha " * 2000)
+
+    call = ChatReply("I look.", calls=(ToolCall("c1", "read", {}),), model="m")
+    tool = Tool(ToolSpec("read", "Read a file.", {"type": "object"}), fill_disk)
+    with perdure.open(small_disk / "home", user="ada") as home:
+        with open_session(home, chat=ScriptedChat(["One.", call]), tools=[tool]) as session:
+            session.say("Hello.")
+            with pytest.raises(DiskFull, match="Free some space"):
+                session.say("Look at it.")
+        texts = [entry.text for entry in read_path(home, session.session) if isinstance(entry, Message)]
+        assert texts == ["Hello.", "One.", "Look at it.", "I look."]
+    (small_disk / "ballast").unlink()
+    (small_disk / "reserve").unlink()
+    with perdure.open(small_disk / "home", user="ada") as home:
+        with open_session(home, session.session, chat=ScriptedChat(["Two."])) as session:
+            session.say("And now?")
+        texts = [entry.text for entry in read_path(home, session.session) if isinstance(entry, Message)]
+        assert texts == ["Hello.", "One.", "Look at it.", "I look.", INTERRUPTED, "And now?", "Two."]
+        assert home.upkeep.verify().ok
+    assert not list((small_disk / "home" / "outbox").rglob("*.unreadable"))
 
 
 def test_an_import_on_a_full_disk(small_disk, message, tmp_path):
@@ -174,6 +210,22 @@ def test_a_read_only_home_reads(read_only, message):
         ):
             with pytest.raises(ReadOnlyHome):
                 call()
+
+
+def test_sessions_of_a_read_only_home_are_read_and_go_on_in_memory(read_only, tmp_path):
+    with perdure.open(tmp_path / "home", user="ada") as home:
+        with open_session(home, chat=ScriptedChat(["One."])) as session:
+            session.say("Hello.")
+        home.upkeep.catch_up()
+    view = read_only()
+    before = snapshot(view)
+    with perdure.open(view, user="ada") as home:
+        assert [item.overview.title for item in list_sessions(home)] == ["Hello."]
+        for resume in (session.session, ""):
+            with open_session(home, resume, chat=ScriptedChat(["Two."])) as unkept:
+                assert unkept.say("And now?").text == "Two."
+                assert len(unkept.log.find_path()) == (5 if resume else 3)
+    assert snapshot(view) == before
 
 
 def test_read_only_home_without_its_caches_is_read(read_only, tmp_path):

@@ -38,6 +38,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "models/roles.py": "one provider is chosen",
     "service/builtin_jobs.py": "the miner, 20 ms, is for one job",
     "surfaces/cli/common.py": "every command loads it; help and completion of options need no home",
+    "surfaces/cli/context.py": "the parts of a session are for its bill alone",
     "surfaces/cli/evaluate.py": "numpy and the models are for the suite that is run",
     "surfaces/cli/import_mcp.py": "the package `mcp` is optional",
     "surfaces/cli/import_.py": "a machine that only captures has no memories",

@@ -11,6 +11,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from perdure.identity import to_path_component
+
 
 def get_path(home: Path) -> Path:
     """Return the path of the file."""
@@ -18,8 +20,13 @@ def get_path(home: Path) -> Path:
 
 
 def get_session_path(home: Path, session: str) -> Path:
-    """Return the path of the file of one session of our own."""
-    return home / "cache" / "sessions" / f"{session}.jsonl"
+    """Return the path of the file of one session of our own; an imported one may have any name."""
+    return home / "cache" / "sessions" / f"{to_path_component(session)}.jsonl"
+
+
+def get_overviews_path(home: Path, user: str) -> Path:
+    """Return the path of what the list of a user's sessions shows: it has titles, which are words of theirs."""
+    return home / "cache" / "sessions" / f"overviews-{user}.json"
 
 
 def delete(home: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.archive import memory_events, tombstones
+from perdure.archive import memory_events, merge, tombstones
 from perdure.archive.archive import Archive
 from perdure.archive.journal import (
     FilePosition,
@@ -34,7 +34,7 @@ from perdure.errors import DamagedRun, NotFound
 from perdure.formats.call_text import describe_turn
 from perdure.formats.run_turns import parse_run
 from perdure.identity import make_turn_id
-from perdure.types import Line, Memory, Run, Source, Span, Turn
+from perdure.types import OWN_RUNTIME, Line, Memory, Run, Source, Span, Turn
 
 _EVENT_TURNS = 2000  # turns named in one event: a line of the journal stays below a few megabytes
 
@@ -84,6 +84,49 @@ def target_turns(archive: Archive, entry: LedgerEntry, offsets: set[int]) -> lis
     """Return targets for the turns of a run that begin at these offsets."""
     run, lines, turns = _read_content(archive, entry)
     return [_to_target(run, turn, lines) for turn in turns if turn.offset in offsets]
+
+
+def target_summaries(archive: Archive, targets: Sequence[ForgetTarget]) -> list[ForgetTarget]:
+    """Return targets for the summaries that sessions of our own hold of these turns: of compactions, of left branches.
+
+    They are those written after such a turn in its session, and all in the sessions that continue it.
+    """
+    first_offsets: dict[Source, int] = {}  # of the sessions, under their own names
+    for target in targets:
+        source = target.run.source
+        if source.runtime == OWN_RUNTIME:
+            session_source = replace(source, session=merge.to_base_session(source.session))
+            first_offset = first_offsets.get(session_source, target.ranges[0][0])
+            first_offsets[session_source] = min(first_offset, target.ranges[0][0])
+    if not first_offsets:
+        return []
+    for source in list(first_offsets):
+        first_offsets |= {fork: -1 for fork in _list_forks(archive, source) if fork not in first_offsets}
+    return [
+        _to_target(run, turn, lines)
+        for source, first_offset in first_offsets.items()
+        for row_source, entries in archive.ledger.list_session_runs(source, source.session).items()
+        for run, lines, turns in (_read_content(archive, entry) for entry in entries)
+        for turn in turns
+        if turn.is_summary and (turn.offset > first_offset or row_source != source)
+    ]
+
+
+def _list_forks(archive: Archive, source: Source) -> list[Source]:
+    """Return the sessions of our own that continue a session, directly or through others."""
+    children: dict[str, list[str]] = {}
+    for session in archive.ledger.list_sessions(source.user, source.runtime):
+        entries = archive.ledger.list_source_runs(replace(source, session=session), high=1)
+        run = archive.read_run(entries[0]) if entries else None
+        if run is not None and run.fork and run.parent_session:
+            children.setdefault(run.parent_session, []).append(session)
+    forks: list[str] = []
+    open_sessions = [source.session]
+    while open_sessions:
+        new_forks = [fork for fork in children.get(open_sessions.pop(), ()) if fork not in forks]
+        forks += new_forks
+        open_sessions += new_forks
+    return [replace(source, session=fork) for fork in forks]
 
 
 def _read_content(archive: Archive, entry: LedgerEntry) -> tuple[Run, list[tuple[Line, int]], Sequence[Turn]]:

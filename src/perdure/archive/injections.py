@@ -35,7 +35,9 @@ USED = "used"  # event type: the cues of an injection that the answer used
 QUESTION = host_questions.EVENT_TYPE  # event type: a block that asked the host's model about candidates
 ASKED = "asked"  # event type: a person sent a message; recorded where reminders are counted by messages
 TOOL_RUNTIME = "mcp"  # runtime of what a model requested through a tool: its session is not known
-RESET = "context-reset"  # event type: a compaction or a clear; earlier injections are no longer in the session
+# event type: a compaction or a clear; earlier injections are no longer in the session. With "since", the session still
+# holds its turns from then on.
+RESET = "context-reset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def read_injected_context(
             continue
         if event.type == RESET:
             turns, n_injected, has_floor = set(), 0, False
-            since_at = event.happened_at
+            since_at = datetime.fromisoformat(event.data["since"]) if "since" in event.data else event.happened_at
         elif is_floor(event):
             has_floor = True
         elif event.data.get("kind") == ACTION:

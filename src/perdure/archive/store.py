@@ -337,6 +337,13 @@ class Ledger:
         query = "SELECT DISTINCT session FROM source WHERE user = ? AND runtime = ? ORDER BY session"
         return [session for (session,) in self.db.execute(query, (user, runtime))]
 
+    def list_session_changes(self, user: str, runtime: str) -> dict[str, str]:
+        """Return session -> a text that changes with each commit or rewrite of one of its runs, on all sources."""
+        query = """SELECT iif(instr(session, '~~'), substr(session, 1, instr(session, '~~') - 1), session) AS base,
+              max(change) || '/' || count(*) FROM source JOIN run ON run.source = source.id
+            WHERE user = ? AND runtime = ? AND change IS NOT NULL GROUP BY base"""
+        return {str(session): str(state) for session, state in self.db.execute(query, (user, runtime))}
+
     def list_records(self) -> list[RunRecord]:
         """Return every committed run as the manifest would name it."""
         query = """SELECT run_id, user, runtime, session, generation, from_offset, to_offset, sha256

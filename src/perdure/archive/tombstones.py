@@ -97,6 +97,11 @@ class Tombstones:
             for hybrid_time in forgotten_times
         )
 
+    def find_forgotten_turn(self, runtime: str, native_id: str) -> str | None:
+        """Return the id of the forgotten turn whose message had this id in its client; None if none had."""
+        hashes = (hash_with_key(key, f"{runtime}\0{native_id}") for key in self.keys)
+        return next((self.turn_by_native_id[digest] for digest in hashes if digest in self.turn_by_native_id), None)
+
     def find_forgotten_lines(
         self, source: Source, lines: Sequence[tuple[Line, int]], turns: Iterable[Turn]
     ) -> dict[int, str]:

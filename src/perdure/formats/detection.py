@@ -15,7 +15,7 @@ from perdure.types import OWN_RUNTIME, Json
 
 _MARKDOWN = frozenset((".md", ".markdown", ".mdx", ".mkd"))
 _HEADING = re.compile(rb"^#{1,6} \S", re.M)
-_LINE_FILES = frozenset(("claude-code", "codex", "pi", "copilot-cli", "qwen-code", "kimi-code"))
+_LINE_FILES = frozenset(("claude-code", "codex", "pi", "copilot-cli", "qwen-code", "kimi-code", OWN_RUNTIME))
 
 
 def detect(first_bytes: bytes, name: str = "") -> str | None:

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from perdure.errors import FormatFault
+from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.parts import add_call, add_result, collect_images
 from perdure.formats.prompt_text import split_typed_text
-from perdure.types import OWN_RUNTIME, Line, Origin, ParsedLines, Part
+from perdure.formats.values import clean_id, sum_token_counts, text_or_empty, to_utc
+from perdure.types import OWN_RUNTIME, Json, Line, Origin, ParsedLines, Part
 
 FORMAT = 1  # of the log; a newer one is refused
 INTERRUPTED = "interrupted: unknown whether it ran"  # the result of a call that was under way when the process died
@@ -32,13 +33,14 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", k
 
 
 class Start(Entry, frozen=True, tag="session", kw_only=True):
-    """The first line: what the session is. Its parent, if it has one, is an entry of another session, its origin."""
+    """The first line: what the session is. Its parent, if it has one, is an entry of another session."""
 
     format: int = FORMAT
     session: str
     agent: str
     cwd: str = ""
-    forked_from: str = ""  # the session that holds `parent`
+    forked_from: str = ""  # the session that holds `parent`, which this one continues
+    spawned_by: str = ""  # the session that holds `parent`, of which this one is a sub-agent
 
 
 class CallEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -87,6 +89,7 @@ class Message(Entry, frozen=True, tag="message", kw_only=True):
     call_id: str = ""  # of a tool's: the call that it answers
     tool: str = ""  # its name
     is_error: bool = False
+    provider: str = ""  # of an answer: who gave it
     model: str = ""
     stop: str = ""  # of the model's: end, tool, length, refused, cancelled, failed
     usage: UsageEntry | None = None
@@ -98,12 +101,15 @@ class Quote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     kind: str  # decision, constraint, pending, number, path, …
     text: str
     entry: str  # id of the message that says it
+    replaces: str = ""  # id of the message that said it otherwise before, and is quoted no more
 
 
 class Boundary(Entry, frozen=True, tag="boundary", kw_only=True):
     """A compaction: from here on the model reads the summary instead of the messages before `first_kept`."""
 
     first_kept: str  # id of the first message that stays as it was
+    first_left: str = ""  # id of the first message that the summary stands for; those before it stay, too
+    n_left: int = 0  # messages that the summary stands for
     summary: str
     quotes: tuple[Quote, ...] = ()
     files_read: tuple[str, ...] = ()
@@ -116,9 +122,11 @@ class Boundary(Entry, frozen=True, tag="boundary", kw_only=True):
 
 
 class Mask(Entry, frozen=True, tag="mask", kw_only=True):
-    """From here on the outputs of these tool messages are shown as one line; the log keeps them whole."""
+    """From here on the outputs and images of these messages are shown as one line; the log keeps them whole."""
 
     entries: tuple[str, ...]
+    n_before: int = 0  # tokens of the context before and after
+    n_after: int = 0
 
 
 class Branch(Entry, frozen=True, tag="branch", kw_only=True):
@@ -172,15 +180,13 @@ def is_start(line: Mapping[str, Any]) -> bool:
 
 
 def identify(first_bytes: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
-    """Return the session that the first line names. Raises FormatFault."""
-    try:
-        start = decode_entry(first_bytes.partition(b"\n")[0])
-    except msgspec.MsgspecError as error:
-        raise FormatFault("no first line of a session") from error
-    if not isinstance(start, Start):
-        raise FormatFault("no first line of a session")
-    parent = start.forked_from or None
-    return Origin(OWN_RUNTIME, start.session, start.session, parent, start.cwd or None, fork=parent is not None)
+    """Return the session that the first line names."""
+    start: Json = next(filter(is_start, read_objects(first_bytes)), {})
+    session = clean_id(start.get("session")) or make_session_id(first_bytes)
+    origin_session = clean_id(start.get("forked_from"))
+    parent_session = origin_session or clean_id(start.get("spawned_by")) or None
+    cwd = text_or_empty(start.get("cwd")) or None
+    return Origin(OWN_RUNTIME, session, session, parent_session, cwd, fork=bool(origin_session))
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
@@ -192,7 +198,6 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
 
 def _read_line(collector: TurnCollector, spawned: bool, line: Line, raw: bytes) -> None:
     entry = decode_entry(raw)
-    collector.links.append((entry.id, entry.parent or None))
     if isinstance(entry, Message):
         _add_message(collector, entry, line, spawned)
     elif isinstance(entry, Boundary | Branch) and entry.summary:
@@ -202,6 +207,13 @@ def _read_line(collector: TurnCollector, spawned: bool, line: Line, raw: bytes) 
     else:
         collector.title = entry.text if isinstance(entry, Title) else collector.title
         collector.skip(type(entry).__struct_config__.tag)
+    if (link := _to_link(entry)) is not None:
+        collector.links.append(link)
+
+
+def _to_link(entry: Entry) -> tuple[str, str | None] | None:
+    entry_id = clean_id(entry.id)
+    return (entry_id, clean_id(entry.parent) or None) if entry_id else None
 
 
 def _make_draft(entry: Entry, line: Line) -> TurnDraft:
@@ -209,19 +221,19 @@ def _make_draft(entry: Entry, line: Line) -> TurnDraft:
         "system",
         "machine",
         [line.span],
-        stated_at=entry.timestamp,
-        native_id=entry.id,
-        link=(entry.id, entry.parent or None),
+        stated_at=to_utc(entry.timestamp),
+        native_id=clean_id(entry.id) or None,
+        link=_to_link(entry),
     )
 
 
 def _add_message(collector: TurnCollector, entry: Message, line: Line, spawned: bool) -> None:
     draft = _make_draft(entry, line)
-    collector.drafts.append(draft)
     if entry.role == "tool":
         draft.role, draft.author = "tool", "tool"
         collector.tool_names.setdefault(entry.call_id, entry.tool)
         add_result(draft, collector.tool_names, entry.call_id, entry.text, failed=entry.is_error)
+        collector.drafts.append(draft)
         return
     if entry.role == "user":
         is_typed = entry.is_typed and not spawned
@@ -234,5 +246,6 @@ def _add_message(collector: TurnCollector, entry: Message, line: Line, spawned: 
             add_call(draft, collector.tool_names, call.name, call.id, call.input)
         if entry.usage:
             usage = entry.usage
-            draft.n_tokens = usage.n_input + usage.n_output + usage.n_cache_read + usage.n_cache_write
+            draft.n_tokens = sum_token_counts(usage.n_input, usage.n_output, usage.n_cache_read, usage.n_cache_write)
     draft.parts += collect_images([msgspec.to_builtins(image) for image in entry.images])
+    collector.drafts.append(draft)

@@ -8,6 +8,7 @@ exchange (HEAD) stands first, then the summary of the middle, then what was kept
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message
 from perdure.models.chat import ChatMessage, MessageImage, NativeBlocks, ToolCall
@@ -15,12 +16,23 @@ from perdure.session.blocks import FLOOR
 
 SUMMARY_OPENING = "[Summary of the conversation until here. The full text is in the archive: search finds it.]"
 SUMMARY_ANSWER = "I have read the summary and go on from there."
-MASKED_OUTPUT = "[output of {tool} left out: {n_chars:,} characters. The log keeps it.]"
+HEAD_ANSWER = "[What I did then is in the summary.]"
+MASKED_OUTPUT = "[output of {tool} left out: {n_chars:,} characters. `perdure sessions show {entry}` has it.]"
+MASKED_IMAGES = "[{n_images} left out. `perdure sessions show {entry}` has it.]"
 
 
 def find_boundary(path: Sequence[AnyEntry]) -> Boundary | None:
-    """Return the newest compaction on a path, or None."""
-    return next((entry for entry in reversed(path) if isinstance(entry, Boundary)), None)
+    """Return the newest compaction on a path that still stands, or None.
+
+    One whose messages were forgotten since, in part or all, does not: its summary may hold their words.
+    """
+    messages = list_messages(path)
+    return next((entry for entry in reversed(path) if isinstance(entry, Boundary) and _stands(entry, messages)), None)
+
+
+def _stands(boundary: Boundary, messages: Sequence[Message]) -> bool:
+    first_left, first_kept = find_place(messages, boundary.first_left), find_place(messages, boundary.first_kept)
+    return first_left is not None and first_kept is not None and first_kept - first_left == boundary.n_left
 
 
 def list_messages(path: Sequence[AnyEntry]) -> list[Message]:
@@ -28,45 +40,65 @@ def list_messages(path: Sequence[AnyEntry]) -> list[Message]:
     return [entry for entry in path if isinstance(entry, Message)]
 
 
-def count_head(messages: Sequence[Message]) -> int:
-    """Return how many messages the first exchange has: a person's first message and all up to the next one."""
-    later_users = (n for n, message in enumerate(messages) if n and message.role == "user")
-    return next(later_users, len(messages))
-
-
 def list_masked(path: Sequence[AnyEntry]) -> frozenset[str]:
-    """Return the ids of the tool messages whose output is left out."""
+    """Return the ids of the messages whose output and images are left out."""
     return frozenset(entry_id for entry in path if isinstance(entry, Mask) for entry_id in entry.entries)
 
 
-def assemble_messages(path: Sequence[AnyEntry], texts: Mapping[str, str]) -> list[ChatMessage]:
-    """Return the messages for the next answer.
+def find_place(messages: Sequence[Message], entry_id: str) -> int | None:
+    """Return the number of the messages before one; None if it is not there."""
+    return next((n for n, message in enumerate(messages) if message.id == entry_id), None)
 
-    texts: entry id -> the text beside that message; and FLOOR -> the floor.
+
+class ContextZones(NamedTuple):
+    """What a model reads of a session, in order."""
+
+    floor: list[ChatMessage]
+    head: list[ChatMessage]
+    summary: list[ChatMessage]
+    tail: list[ChatMessage]
+
+
+def assemble_zones(path: Sequence[AnyEntry], texts: Mapping[str, str]) -> ContextZones:
+    """Return the messages for the next answer by zone; before a compaction all of a session is tail.
+
+    texts: entry id -> the text beside that message, or beside a summary; and FLOOR -> the floor.
     """
     masked_ids, boundary, messages = list_masked(path), find_boundary(path), list_messages(path)
-    floor = texts.get(FLOOR, "")
-    shown = [ChatMessage("system", floor)] if floor else []
+    floor = [ChatMessage("system", texts[FLOOR])] if texts.get(FLOOR) else []
 
     def show(entries: Sequence[Message]) -> list[ChatMessage]:
         return [to_chat_message(entry, texts.get(entry.id, ""), is_masked=entry.id in masked_ids) for entry in entries]
 
     if boundary is None:
-        return shown + show(messages)
-    n_head = count_head(messages)
-    first_kept = next((n for n, entry in enumerate(messages) if entry.id == boundary.first_kept), len(messages))
-    kept = messages[max(first_kept, n_head) :]
-    summary = [ChatMessage("user", f"{SUMMARY_OPENING}\n\n{boundary.summary}")]
-    if not kept or kept[0].role == "user":  # strict providers refuse two messages of the same role in a row
-        summary.append(ChatMessage("assistant", SUMMARY_ANSWER))
-    return [*shown, *show(messages[:n_head]), *summary, *show(kept)]
+        return ContextZones(floor, [], [], show(messages))
+    n_head = find_place(messages, boundary.first_left) or 0
+    head, tail = show(messages[:n_head]), show(messages[n_head + boundary.n_left :])
+    # Strict providers refuse two messages of the same role in a row.
+    opening = [ChatMessage("assistant", HEAD_ANSWER)] if head and head[-1].role == "user" else []
+    summary_text = "\n\n".join(filter(None, (SUMMARY_OPENING, boundary.summary, texts.get(boundary.id))))
+    closing = [] if tail and tail[0].role == "assistant" else [ChatMessage("assistant", SUMMARY_ANSWER)]
+    return ContextZones(floor, head, [*opening, ChatMessage("user", summary_text), *closing], tail)
+
+
+def assemble_messages(path: Sequence[AnyEntry], texts: Mapping[str, str]) -> list[ChatMessage]:
+    """Return the messages for the next answer; see `assemble_zones`."""
+    return [message for zone in assemble_zones(path, texts) for message in zone]
 
 
 def to_chat_message(entry: Message, beside: str = "", *, is_masked: bool = False) -> ChatMessage:
-    """Return an entry as a model reads it. beside: the text that stands after a person's words."""
-    text = entry.text
+    """Return an entry as a model reads it. beside: the text that stands after a person's words.
+
+    is_masked: without the output of a tool, and without images.
+    """
+    text, images = entry.text, entry.images
     if is_masked:
-        text = MASKED_OUTPUT.format(tool=entry.tool or "a tool", n_chars=len(entry.text))
+        if entry.role == "tool":
+            text = MASKED_OUTPUT.format(tool=entry.tool or "a tool", n_chars=len(entry.text), entry=entry.id)
+        elif images:
+            n_images = "1 image" if len(images) == 1 else f"{len(images)} images"
+            text = f"{text}\n\n{MASKED_IMAGES.format(n_images=n_images, entry=entry.id)}".strip()
+        images = ()
     native = NativeBlocks(entry.native.provider, entry.native.blocks) if entry.native else None
     return ChatMessage(
         entry.role,
@@ -74,6 +106,6 @@ def to_chat_message(entry: Message, beside: str = "", *, is_masked: bool = False
         calls=tuple(ToolCall(call.id, call.name, call.input) for call in entry.calls),
         call_id=entry.call_id,
         native=native,
-        images=tuple(MessageImage(image.media_type, image.data) for image in entry.images),
+        images=tuple(MessageImage(image.media_type, image.data) for image in images),
         is_error=entry.is_error,
     )

@@ -19,12 +19,23 @@ from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
 from perdure.errors import ConfigFault, ModelCancelled, ModelFault
-from perdure.formats.perdure import INTERRUPTED, Branch, CallEntry, ImageEntry, Message, NativeEntry, UsageEntry
+from perdure.formats.perdure import (
+    INTERRUPTED,
+    Boundary,
+    CallEntry,
+    ImageEntry,
+    Message,
+    NativeEntry,
+    UsageEntry,
+)
 from perdure.models.chat import Chat, ChatReply, ToolSpec
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
-from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree, resolve_entry
-from perdure.session.tree import list_open_calls
+from perdure.session.budget import ContextSize
+from perdure.session.catalog import resolve_name
+from perdure.session.compact import Compactor, RoomRequest
+from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree
+from perdure.session.tree import list_branch_summaries, list_open_calls
 from perdure.types import OWN_RUNTIME
 
 if TYPE_CHECKING:
@@ -72,6 +83,8 @@ class Session:
         self._home, self._log, self._chat, self._mode = home, log, chat, mode
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
+        self._listener = Listener()
+        self._compactor = Compactor(home, log, self._blocks, tell=self._tell, mode=mode)
         self._close_open_calls()
 
     @property
@@ -112,6 +125,7 @@ class Session:
         """
         message = Message(role="user", text=text, images=tuple(images), **self._log.make_fields())
         self._log.append(message)
+        self._listener = listener
         try:
             self._blocks.write(message.id, self._recall(message, listener))
             return self._answer(listener, cancel)
@@ -153,6 +167,7 @@ class Session:
 
     def _ask_model(self, listener: Listener, cancel: threading.Event | None) -> Message:
         """Ask for one answer, and log it; a cancelled one as far as it came."""
+        self._compactor.make_room(self._make_request())
         messages = assemble_messages(self._log.find_path(), self._read_texts())
         specs, pieces = [tool.spec for tool in self._tools.values()], []
 
@@ -183,6 +198,7 @@ class Session:
             thought=reply.thought,
             calls=tuple(CallEntry(id=call.id, name=call.name, input=call.input) for call in reply.calls),
             native=NativeEntry(provider=reply.native.provider, blocks=reply.native.blocks) if reply.native else None,
+            provider=self._chat.name.partition(":")[0],
             model=reply.model or self._chat.name,
             stop=reply.stop,
             usage=UsageEntry(
@@ -229,6 +245,29 @@ class Session:
         for call in list_open_calls(self._log.find_path()):
             self._append_output(call, ToolOutput(INTERRUPTED, is_error=True))
 
+    # the window -----------------------------------------------------------------------------------------
+
+    def measure(self) -> ContextSize:
+        """Return how much of the model's window the context fills now."""
+        return self._compactor.measure(self._make_request())
+
+    def compact(self, focus: str = "", *, listener: Listener = Listener()) -> Boundary | None:
+        """Put a summary in place of the middle of the session now; None if there is nothing to put away, or if the
+        summariser failed. focus: what the summary must retain above all.
+        """
+        self._listener = listener
+        try:
+            return self._compactor.compact(self._make_request(), focus=focus, cause="asked")
+        finally:
+            self._log.archive()
+
+    def _make_request(self) -> RoomRequest:
+        return RoomRequest(self._chat, self._read_texts(), [tool.spec for tool in self._tools.values()])
+
+    def _tell(self, text: str) -> None:
+        if self._listener.on_compact:
+            self._listener.on_compact(text)
+
     # what stands beside the messages --------------------------------------------------------------------
 
     def copy_texts(self, session: str) -> None:
@@ -237,14 +276,21 @@ class Session:
             self._blocks.write(name, text)
 
     def _read_texts(self) -> Mapping[str, str]:
-        """Return the floor and the texts beside the messages; a floor that is gone is made anew."""
+        """Return the floor and the texts beside the messages, summaries of left branches among them.
+
+        A floor that is gone is made anew.
+        """
         texts = self._blocks.read()
         if FLOOR not in texts:
             cwd = self._log.cwd
             layers = self._home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now())
             self._blocks.write(FLOOR, layers.text)
             texts = self._blocks.read()
-        return texts
+        left_summaries = list_branch_summaries(self._log.find_path())
+        return texts | {
+            entry_id: "\n\n".join(filter(None, (texts.get(entry_id), summary)))
+            for entry_id, summary in left_summaries.items()
+        }
 
 
 def open_session(
@@ -260,8 +306,9 @@ def open_session(
 ) -> Session:
     """Begin a session, or go on with one.
 
-    resume: the beginning of the id of a session, or of an entry of one: then the session goes on from there, and what
-    was said after it stays as another branch. fork: go on as a session of its own. chat: your own model, instead of the
+    resume: the beginning of the id of a session, its number in the list, or "last" for the last one of this project;
+    or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
+    another branch. fork: go on as a session of its own. chat: your own model, instead of the
     one that the settings give the role resident. Raises SessionMissing, SessionHeld, ConfigFault where no model is set.
     """
     chat = chat or home.chat("resident", job=job)
@@ -269,13 +316,13 @@ def open_session(
         raise ConfigFault(NO_MODEL)
     if not resume:
         return Session(home, create_log(home, cwd=cwd), chat, tools=tools, mode=mode)
-    session, entry = resolve_entry(home, resume)
+    session, entry = resolve_name(home, resume, cwd=cwd)
     if fork:
         leaf, cwd = entry or read_tree(home, session).leaf, cwd or read_start(home, session).cwd or None
         forked = Session(home, create_log(home, cwd=cwd, forked_from=(session, leaf)), chat, tools=tools, mode=mode)
         forked.copy_texts(session)
         return forked
     log = open_log(home, session)
-    if entry and entry != log.tree.leaf:
-        log.append(Branch(left=log.tree.leaf, **{**log.make_fields(), "parent": entry}))
+    if entry:
+        log.move_leaf(entry)
     return Session(home, log, chat, tools=tools, mode=mode)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perdure import log, turn
-from perdure.capture import enqueue, events, failures
+from perdure.capture import enqueue, events, failures, session_file
 from perdure.config import ServerConfig
 from perdure.errors import Busy, IndexFault, NotFound, PerdureError
 from perdure.home import Home
@@ -173,6 +173,20 @@ def check_outbox(home: Home) -> Iterator[HealthCheck]:
         )
 
 
+def check_sessions(home: Home) -> Iterator[HealthCheck]:
+    """Check for sessions of Perdure's own whose last entries are not archived yet, and for what was set aside."""
+    sessions = session_file.measure_open(home.path)
+    if sessions.n_left:
+        state = f"{format_count(sessions.n_left, 'session')} with entries of a process that was killed"
+        yield HealthCheck("sessions", "notice", state, "`perdure search` or the next chat moves them into the archive")
+    if sessions.aside_paths:
+        state = f"{format_count(len(sessions.aside_paths), 'torn line')} set aside: no process had told anybody of it"
+        yield HealthCheck("sessions", "notice", state, f"look at {sessions.aside_paths[0]}, and delete it")
+    if not sessions.n_left and not sessions.aside_paths:
+        held = f"{format_count(sessions.n_held, 'session')} held by a process" if sessions.n_held else "none is open"
+        yield HealthCheck("sessions", "ok", held)
+
+
 def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
     """Check the state that the resident home reports."""
     if state is None and events.has_resident_died(home.path):
@@ -268,7 +282,16 @@ def check_hook_failures(home: Home) -> Iterator[HealthCheck]:
 
 # all light checks ---------------------------------------------------------------------------------------------
 
-_LIGHT_CHECKS = (check_disk, check_index, check_outbox, check_recall, check_captures, check_mining, check_hook_failures)
+_LIGHT_CHECKS = (
+    check_disk,
+    check_index,
+    check_outbox,
+    check_sessions,
+    check_recall,
+    check_captures,
+    check_mining,
+    check_hook_failures,
+)
 
 
 def run_light_checks(home: Home) -> list[HealthCheck]:

@@ -5,6 +5,9 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import perdure
+from perdure.formats.perdure import Boundary
+from perdure.session.session import open_session
+from perdure.testing import ScriptedChat
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 40
 KEY = "sk-ant-api03-" + "Zq8vT2xLk9Rb4Wm7" * 5 + "AA"
@@ -257,6 +260,28 @@ def test_branches_that_were_left_are_folded(visitor):
     assert seen.texts(".left summary") == ["1 turn on an abandoned branch"] and "The left way" in seen.text(".left")
     assert "open" not in seen.tree.css_first(".left details").attributes
     assert "open" in visitor.get(f"/runs/{run.run_id}?all=1").tree.css_first(".left details").attributes
+
+
+def test_a_session_of_our_own_shows_its_compaction_branch_and_fork(visitor):
+    with perdure.open(visitor.home, user="ada") as home:
+        with open_session(home, chat=ScriptedChat(["One.", "Two.", "Three."])) as session:
+            session.say("Plan the attic.")
+            point = session.log.tree.leaf
+            session.say("With nginx?")
+            session.log.move_leaf(point)
+            boundary = Boundary(first_kept=point, summary="They **plan** the attic.", **session.log.make_fields())
+            session.log.append(boundary)
+            session.say("With caddy?")
+        with open_session(home, session.session, fork=True, chat=ScriptedChat(["Four."])) as fork:
+            fork.say("Forked.")
+        home.upkeep.catch_up()
+    run = a_run(visitor.home, session.session)
+    seen = visitor.get(f"/runs/{run.run_id}")
+    assert seen.texts(".left summary") == ["2 turns on an abandoned branch"] and "With nginx?" in seen.text(".left")
+    assert "They plan the attic." in seen.text(".turn.summary") and "summary" in seen.text(".turn.summary .badge")
+    assert f"perdure chat --resume {session.session}" in seen.text("header.talk")
+    forked = visitor.get(f"/runs/{a_run(visitor.home, fork.session).run_id}")
+    assert "what it was forked from" in forked.text("header.talk") and "Forked." in forked.text(".turns")
 
 
 def test_memories_and_injections_are_shown_beside_their_turn(house):

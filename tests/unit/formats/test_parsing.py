@@ -225,7 +225,29 @@ CLINE = {
     ],
 }
 AIDER = {"session": "s", "id": "s#1", "by": "person", "text": "/ask why?", "at": "2026-01-02 03:04:05", "model": "m"}
+OWN = {
+    "type": "message",
+    "id": "e1",
+    "parent": "e0",
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "role": "assistant",
+    "text": "hi",
+    "thought": "x",
+    "images": [{"type": "image", "media_type": "image/png", "data": "aGk="}],
+    "calls": [{"id": "c", "name": "read", "input": {"path": "a"}}],
+    "native": {"provider": "p", "blocks": [{"type": "thinking", "signature": "s"}]},
+    "call_id": "c",
+    "tool": "read",
+    "model": "m",
+    "stop": "end",
+    "usage": {"n_input": 1, "n_output": 2, "money": 0.5},
+    "session": "s",
+    "format": 1,
+    "summary": "s",
+    "first_kept": "e1",
+}
 SAMPLES = {
+    "perdure": OWN,
     "qwen-code": QWEN,
     "kimi-code": KIMI,
     "cline": CLINE,

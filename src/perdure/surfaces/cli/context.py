@@ -27,12 +27,18 @@ from perdure.types import Live
   perdure context "what is next?" --project web --platform telegram
   perdure context "what is next?" --anthropic | jq .system
   perdure context - --json < message.txt
-  perdure context "and now?" --session 5f0c2a1b --now 2026-11-22T09:05""",
+  perdure context "and now?" --session 5f0c2a1b --now 2026-11-22T09:05
+  perdure context --session s7k2           what a session of Perdure's own costs, part by part""",
 )
 @click.argument("message", nargs=-1, metavar="MESSAGE…|-")
 @click.option("--platform", default="api", show_default=True, help="The platform of the session, for {{platform}}.")
 @click.option("--project", help='The project of the session; "" for none (default: the project of the current folder).')
-@click.option("--session", help="A session that is still running; recall skips the turns of this session.")
+@click.option(
+    "--session",
+    metavar="ID",
+    help="A session that is still running; recall skips its turns. Without a message: the bill of a session of "
+    "Perdure's own.",
+)
 @click.option("--now", help="Use this time as the current time: a date, an ISO time, or 30m, 12h, 7d, 4w ago.")
 @click.option(
     "--mode",
@@ -51,6 +57,9 @@ def context_command(
     """
     if anthropic and openai:
         raise UsageError("give only one of --anthropic and --openai")
+    if options["session"] and not message and not (anthropic or openai):
+        _print_bill(shell, options["session"])
+        return
     context = _build_context(shell, read_words(message, "the message"), options)
     if anthropic or openai:
         emit(context.anthropic() if anthropic else context.openai())
@@ -58,6 +67,22 @@ def context_command(
         shell.print_json(_context_to_json(context))
     else:
         _print_context(shell, context)
+
+
+def _print_bill(shell: Shell, prefix: str) -> None:
+    """Print what a model would read of a session now, and the tokens of each part."""
+    from perdure.session.bill import make_bill
+
+    with shell.open_home() as home:
+        bill = make_bill(home, prefix)
+    if shell.as_json:
+        shell.print_json({**asdict(bill), "n_tokens": bill.n_tokens})
+        return
+    for part in bill.parts:
+        n_messages = f"  {format_count(part.n_messages, 'message')}" if part.n_messages else ""
+        shell.out.print(f"{part.name:30}{part.n_tokens:>9,}{n_messages}", markup=False)
+    window = f" of {bill.window_tokens:,} ({bill.n_tokens / bill.window_tokens:.0%})" if bill.window_tokens else ""
+    shell.out.print(f"{'in total':30}{bill.n_tokens:>9,}{window}", style="bold", markup=False)
 
 
 def _build_context(shell: Shell, message: str, options: dict[str, Any]) -> Context:

@@ -14,7 +14,7 @@ import click
 from rich.text import Text
 
 from perdure import config as settings
-from perdure.capture import enqueue, transcripts
+from perdure.capture import enqueue, session_file, transcripts
 from perdure.clients import entries, setup
 from perdure.errors import Busy, ClientFault, IndexFault, IndexMissing, ModelFault
 from perdure.home import Home
@@ -59,7 +59,7 @@ def status_command(shell: Shell) -> None:
 def _collect_status(home: Home) -> dict[str, Any]:
     ledger, now = home.archive.ledger, datetime.now(UTC)
     n_runs, n_sources, n_bytes = ledger.count_all()
-    waiting = enqueue.measure_backlog(home.path / "outbox")
+    waiting, sessions = enqueue.measure_backlog(home.path / "outbox"), _read_session_status(home)
     since_s = int(now.timestamp()) - (_GROWTH_DAYS - 1) * 86400
     pause = home.captures.current_pause()
     return {
@@ -87,8 +87,20 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "http": make_http_address(home.config.server, state) or None,
         "machines": len(home.sharing.machines.list_machines()),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
+        "sessions": sessions,
         "shadow": {"recorded": len(home.memories.list_shadow_blocks())} if home.config.live.shadow else None,
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
+    }
+
+
+def _read_session_status(home: Home) -> dict[str, Any]:
+    sessions = session_file.measure_open(home.path)
+    return {
+        "held": sessions.n_held,
+        "left": sessions.n_left,
+        "left_bytes": sessions.n_bytes,
+        "since_at": sessions.since_at,
+        "set_aside": [str(path) for path in sessions.aside_paths],
     }
 
 
@@ -162,6 +174,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         *(("vectors", line) for line in _format_vectors(status["vectors"])),
         ("pictures", health_checks.describe_pictures(status["pictures"])),
         ("outbox", _format_outbox(status["outbox"])),
+        ("sessions", _format_sessions(status["sessions"])),
         ("resident", describe_resident(status["resident"])),
         ("http", _format_http(status["http"], status["resident"])),
         *(("proxy", health_checks.describe_proxy(item)) for item in (status["resident"] or {}).get("proxies", ())),
@@ -242,6 +255,17 @@ def _format_outbox(waiting: dict[str, Any]) -> str:
         f"{format_count(waiting['files'], 'capture')} waiting, {format_size(waiting['bytes'])}, "
         f"since {format_time(waiting['oldest_at'])}"
     )
+
+
+def _format_sessions(sessions: dict[str, Any]) -> str:
+    parts = [
+        f"{sessions['held']:,} held by a process" if sessions["held"] else "",
+        f"{sessions['left']:,} left by a killed process, since {format_time(sessions['since_at'])}"
+        if sessions["left"]
+        else "",
+        f"{format_count(len(sessions['set_aside']), 'torn line')} set aside" if sessions["set_aside"] else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _format_pause(pause: dict[str, Any] | None) -> str:
@@ -452,6 +476,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     _check_embedder,
     _check_pictures,
     health_checks.check_outbox,
+    health_checks.check_sessions,
     _check_resident,
     _check_machines,
     health_checks.check_recall,

@@ -1,0 +1,354 @@
+"""Quote what matters in the part of a session that leaves the context, in its own words. Pure, and without a model.
+
+Importance decides: what a person decided, ruled out, corrected or left open, with its numbers, paths and names, before
+what is only told, and that before an assistant's words. The output of tools is never quoted: the summary is read as the
+person's text. Of two statements about one thing the newer one is quoted, and says that it replaces the older. The word
+lists here are English; the forms of `memories/forms` (8 languages), numbers, paths and names count in any language.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from perdure import text
+from perdure.formats.perdure import Message, Quote
+from perdure.memories.explicit import find_statements
+from perdure.memories.sentences import sentences
+from perdure.memories.subject import replaces
+from perdure.recall.judge import extract_stems
+from perdure.regex import lazy_re
+
+KINDS = ("Request", "Decision", "Constraint", "Correction", "Pending", "Fact")  # headings of a summary, in order
+MAX_QUOTE_CHARS = 400  # of a quote of weight
+SHORT_QUOTE_CHARS = 200  # of a quote of little weight
+LINE_TOKENS = 8  # of a quote's line beside its words: the dash and the id
+_QUOTE_WEIGHT = 4.0  # from here on a quote has its full length
+_SMALL_WEIGHT = 2.0  # below it nothing is quoted
+_FOCUS_WEIGHT = 10.0  # of a sentence that holds all that a person asked to keep
+_ASSISTANT_SHARE = 0.35  # of a person's weight: an assistant says more, and most of it can be said again
+_MIN_STEMS = 3  # content words of a sentence that says something
+_SAME_SHARE = 0.8  # of the words of two sentences that say the same
+_RESTATED_SHARE = 0.45  # of the older sentence's weight of words that a change shares with it
+_MAX_PARTNERS = 60  # older sentences that are compared with a change
+
+_NUMBER = lazy_re(r"[$€£]?\d[\d.,:/-]*(?:%|\w+)?")
+_PATH = lazy_re(r"(?<![\w/.])(?:[~.]{0,2}/)?[\w.-]+(?:/[\w.-]+)+|\b[\w-]+\.[a-z]{1,5}\b(?!\.\w)")
+_IDENTIFIER = lazy_re(
+    r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w+|\b[A-Z][A-Z0-9]{2,}(?:[-_][A-Z0-9]+)*\b|`[^`\n]+`|\b\w+-\w+-\w+\b"
+)
+_QUESTION = lazy_re(r"[?？]\s*[\"'”’)\]]*$")
+_WORDS_FILE = Path(__file__).with_name("importance.txt")
+_REQUEST_CHARS = 1_200  # of the message that a long turn works on
+
+
+@cache
+def _get_words(section: str) -> re.Pattern[str]:
+    """Return the pattern of a section of the word list."""
+    rows = _WORDS_FILE.read_text(encoding="utf-8").partition(f"[{section}]\n")[2].partition("\n[")[0].splitlines()
+    return re.compile(rf"(?i)\b(?:{'|'.join(row for row in rows if row and not row.startswith('#'))})\b")
+
+
+@dataclass(frozen=True)
+class WeighedSentence:
+    """A sentence of a session, with what it is worth."""
+
+    words: str
+    message: Message
+    position: int  # of the sentence in the session
+    kind: str = "Fact"
+    weight: float = 0.0
+    replaces: str = ""
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """The stems of its telling words."""
+        return extract_telling_stems(self.words)
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        """What must not be lost: numbers, paths, identifiers and names, in small letters."""
+        return find_terms(self.words)
+
+
+@cache
+def _get_small_stems() -> frozenset[str]:
+    return extract_stems(" ".join(sorted(text.STOPWORDS)))
+
+
+def extract_telling_stems(words: str) -> frozenset[str]:
+    """Return the stems of a text's words, without small words."""
+    return extract_stems(words) - _get_small_stems()
+
+
+def find_terms(words: str) -> frozenset[str]:
+    """Return the numbers, paths, identifiers and names of a text, in small letters.
+
+    >>> sorted(find_terms("Ada moved `api` to port 8443, see docs/net.md."))
+    ['8443', 'ada', 'api', 'docs/net.md']
+    """
+    terms = {
+        match[0].strip("`.,:;-/").lower() for form in (_NUMBER, _PATH, _IDENTIFIER) for match in form.finditer(words)
+    }
+    return frozenset(terms | {name.lower() for name in text.entities(words)} | _find_first_name(words)) - {""}
+
+
+def _find_first_name(words: str) -> set[str]:
+    """Return the capitalised word that begins a sentence, if a person or thing is likely: it is no small word."""
+    first = re.match(r"[A-Z][a-z]{2,}\b", words)
+    return {first[0].lower()} if first and text.entities(f"so {first[0]}") else set()
+
+
+@dataclass(frozen=True)
+class Extract:
+    """What rules keep of the middle of a session."""
+
+    quotes: tuple[Quote, ...] = ()  # by kind, and then in their order
+    taken_back: tuple[tuple[str, str], ...] = ()  # (words that no longer hold, words that replace them)
+
+
+def extract_quotes(
+    middle: Sequence[Message], tail: Sequence[Message] = (), *, max_tokens: int, focus: str = ""
+) -> Extract:
+    """Return the quotes of the middle, the weightiest that fit.
+
+    tail: what stays in the context after it; it takes statements of the middle back, and answers its questions.
+    focus: what the person wants to be kept above all.
+    """
+    statements = list(_read_statements([*middle, *tail]))
+    rarities = _measure_rarity(statements)
+    middle_ids = {message.id for message in middle}
+    explicit = {
+        message.id: [item.text for item in find_statements(message.text)] for message in middle if _is_typed(message)
+    }
+    pending_ids = _find_open_questions([*middle, *tail])
+    focus_stems = extract_telling_stems(focus)
+    weighed = [
+        weigh(
+            statement,
+            rarities,
+            focus_stems,
+            is_explicit=any(
+                words in statement.words or statement.words in words for words in explicit.get(statement.message.id, ())
+            ),
+            is_open=statement.position in pending_ids,
+        )
+        for statement in statements
+    ]
+    current, taken_back = _drop_taken_back(weighed, rarities)
+    request = _find_request(middle, tail)
+    left_tokens = max_tokens - sum(map(_count_quote, request))
+    quotes = _choose([item for item in current if item.message.id in middle_ids], left_tokens)
+    return Extract((*request, *quotes), tuple(taken_back))
+
+
+def _is_typed(message: Message) -> bool:
+    return message.role == "user" and message.is_typed
+
+
+def _read_statements(messages: Sequence[Message]) -> Iterator[WeighedSentence]:
+    position = 0
+    for message in messages:
+        if message.role == "tool":
+            continue
+        for start, end in sentences(message.text):
+            yield WeighedSentence(" ".join(message.text[start:end].split()), message, position)
+            position += 1
+
+
+def _measure_rarity(statements: Sequence[WeighedSentence]) -> dict[str, float]:
+    """Return stem -> its rarity among the sentences, from 0 to 1."""
+    counts = Counter(stem for statement in statements for stem in statement.stems)
+    n = max(len(statements), 2)
+    return {stem: math.log(n / count) / math.log(n) for stem, count in counts.items()}
+
+
+def weigh(
+    statement: WeighedSentence,
+    rarities: Mapping[str, float],
+    focus_stems: Collection[str] = (),
+    *,
+    is_explicit: bool = False,
+    is_open: bool = False,
+) -> WeighedSentence:
+    """Return the statement with its kind and its weight."""
+    words, is_typed = statement.words, _is_typed(statement.message)
+    is_question = bool(_QUESTION.search(words))
+    kind, weight = "Fact", 0.0
+    if is_open or (_get_words("pending").search(words) and not is_question):
+        kind, weight = "Pending", 4.0
+    elif not is_question and _get_words("decision" if is_typed else "agreed").search(words):
+        kind, weight = "Decision", 4.0
+    elif not is_question and is_typed and _get_words("constraint").search(words):
+        kind, weight = "Constraint", 4.0
+    if not is_question and is_typed and _get_words("change").search(words):
+        kind, weight = "Correction" if kind == "Fact" else kind, weight + 2.0
+    if is_explicit:
+        kind, weight = "Constraint" if kind == "Fact" else kind, weight + 2.0
+    weight += min(4.0, 1.5 * len(statement.terms))
+    weight += 1.0 if is_typed and _get_words("own").search(words) else 0.0
+    stems = statement.stems
+    weight += 3.0 * sum(rarities.get(stem, 1.0) for stem in stems) / len(stems) if stems else 0.0
+    if is_question and not is_open:
+        weight *= 0.4
+    if len(stems) < _MIN_STEMS:
+        weight *= 0.4
+    if not is_typed:
+        weight *= _ASSISTANT_SHARE
+    if focus_stems:
+        weight += _FOCUS_WEIGHT * len(stems & frozenset(focus_stems)) / len(focus_stems)
+    return replace(statement, kind=kind, weight=weight)
+
+
+def _find_open_questions(messages: Sequence[Message]) -> set[int]:
+    """Return the positions of the questions that nobody answered: an answer to them was cut off, or said nothing of
+    what was asked.
+    """
+    talk = [message for message in messages if message.role != "tool"]
+    statements = list(_read_statements(talk))
+    by_message: dict[str, list[WeighedSentence]] = {}
+    for statement in statements:
+        by_message.setdefault(statement.message.id, []).append(statement)
+    open_positions: set[int] = set()
+    for message, answer in pairwise(talk):
+        asked = [item for item in by_message.get(message.id, ()) if _QUESTION.search(item.words)]
+        if (
+            message.role == "user"
+            and answer.role == "assistant"
+            and (answer.stop in ("cancelled", "failed") or not (answer.text or answer.calls))
+        ):
+            open_positions |= {item.position for item in asked}
+        elif message.role == "assistant" and answer.role == "user" and asked:
+            closing = by_message[message.id][-1]
+            answer_stems = extract_telling_stems(answer.text)
+            if closing in asked and len(answer_stems) > _MIN_STEMS and not closing.stems & answer_stems:
+                open_positions.add(closing.position)
+    return open_positions
+
+
+# what was taken back --------------------------------------------------------------------------------------------
+
+
+def _drop_taken_back(
+    statements: Sequence[WeighedSentence], rarities: Mapping[str, float]
+) -> tuple[list[WeighedSentence], list[tuple[str, str]]]:
+    """Return the statements without those that a later one repeats or takes back, and what was taken back.
+
+    The later one names the earlier.
+    """
+    gone: set[int] = set()
+    replaced: dict[int, str] = {}
+    taken_back: list[tuple[str, str]] = []
+    postings: dict[str, list[WeighedSentence]] = {}  # rare stem -> the statements so far that have it
+    weighty = [item for item in statements if item.weight >= _SMALL_WEIGHT]
+    for newer in weighty:
+        for older in _list_partners(newer, postings):
+            if older.position in gone:
+                continue
+            if _repeats(newer, older):
+                gone.add(older.position)
+            elif takes_back(newer, older, rarities):
+                gone.add(older.position)
+                replaced[newer.position] = older.message.id
+                taken_back.append((older.words, newer.words))
+        for stem in newer.stems:
+            postings.setdefault(stem, []).append(newer)
+    current = [
+        replace(item, replaces=replaced.get(item.position, ""), weight=item.weight + 3.0 * (item.position in replaced))
+        for item in weighty
+        if item.position not in gone
+    ]
+    return current, taken_back
+
+
+def _list_partners(newer: WeighedSentence, postings: Mapping[str, Sequence[WeighedSentence]]) -> list[WeighedSentence]:
+    """Return the earlier statements of other messages that share most rare words with one."""
+    rows = [rows for stem in newer.stems if len(rows := postings.get(stem, ())) <= _MAX_PARTNERS]
+    older = {item.position: item for row in rows for item in row if item.message.id != newer.message.id}
+    counts = Counter(item.position for row in rows for item in row if item.position in older)
+    return [older[position] for position, _ in counts.most_common(_MAX_PARTNERS)]
+
+
+def _repeats(newer: WeighedSentence, older: WeighedSentence) -> bool:
+    union = newer.stems | older.stems
+    is_same = len(newer.stems & older.stems) >= _SAME_SHARE * len(union) and newer.terms >= older.terms
+    return is_same and newer.weight >= older.weight
+
+
+def takes_back(newer: WeighedSentence, older: WeighedSentence, rarities: Mapping[str, float]) -> bool:
+    """Return True if a newer statement says otherwise now what an older one said of the same thing."""
+    if _QUESTION.search(newer.words) or not (_is_typed(newer.message) or _get_words("agreed").search(newer.words)):
+        return False
+    if replaces(newer.words, older.words):
+        return True
+    if not _get_words("change").search(newer.words):
+        return False
+    shared = newer.stems & older.stems
+    subject = older.stems - {stem for term in older.terms - newer.terms for stem in extract_stems(term)}
+    total = sum(rarities.get(stem, 1.0) for stem in subject)
+    held = sum(rarities.get(stem, 1.0) for stem in subject & shared)
+    is_otherwise = bool((older.stems - shared) and (newer.stems - shared))
+    return len(shared) >= 2 and is_otherwise and total > 0 and held >= _RESTATED_SHARE * total
+
+
+# choosing -------------------------------------------------------------------------------------------------------
+
+
+def _choose(statements: Sequence[WeighedSentence], max_tokens: int) -> list[Quote]:
+    """Return as many of the weightiest statements as fit, by kind and in their order."""
+    chosen: list[tuple[int, int, Quote]] = []
+    for item in sorted(statements, key=lambda item: (-item.weight, -item.position)):
+        quote = Quote(
+            kind=item.kind,
+            text=text.clip(item.words, MAX_QUOTE_CHARS if item.weight >= _QUOTE_WEIGHT else SHORT_QUOTE_CHARS),
+            entry=item.message.id,
+            replaces=item.replaces,
+        )
+        cost = _count_quote(quote)
+        if cost <= max_tokens:
+            max_tokens -= cost
+            chosen.append((KINDS.index(item.kind), item.position, quote))
+    return [quote for _, _, quote in sorted(chosen, key=lambda row: row[:2])]
+
+
+def _count_quote(quote: Quote) -> int:
+    return text.tokens(quote.text) + LINE_TOKENS * (2 if quote.replaces else 1)
+
+
+def _find_request(middle: Sequence[Message], tail: Sequence[Message]) -> list[Quote]:
+    """Return the message that the last turn works on, if the cut goes through that turn."""
+    if not tail or tail[0].role == "user":
+        return []
+    request = next((message for message in reversed(middle) if message.role == "user"), None)
+    return [Quote(kind="Request", text=text.clip(request.text, _REQUEST_CHARS), entry=request.id)] if request else []
+
+
+# files ----------------------------------------------------------------------------------------------------------
+
+_CHANGING = lazy_re(r"(?i)write|edit|patch|create|replace|insert|delete|move|rename")
+_FILE_KEYS = ("path", "file_path", "file", "filename", "notebook_path", "target_file")
+
+
+@dataclass(frozen=True)
+class FileLists:
+    """The files that tools read and changed, in their order, once each."""
+
+    read: tuple[str, ...] = ()
+    changed: tuple[str, ...] = field(default=())
+
+
+def list_files(messages: Sequence[Message], failed_ids: Collection[str] = ()) -> FileLists:
+    """Return the files that the calls of these messages name. failed_ids: calls that changed nothing."""
+    read: dict[str, None] = {}
+    changed: dict[str, None] = {}
+    for call in (call for message in messages for call in message.calls):
+        path = next((value for key in _FILE_KEYS if isinstance(value := call.input.get(key), str) and value), "")
+        if path and call.id not in failed_ids:
+            (changed if _CHANGING.search(call.name) else read)[path] = None
+    return FileLists(tuple(path for path in read if path not in changed), tuple(changed))
