@@ -24,6 +24,7 @@ PerdureError
 │   └── ReadOnlyHome
 ├── PackageMissing             an optional part is not installed
 ├── ConfigFault                a setting in config.toml is not valid
+│   └── DefinitionFault
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
 │   └── DamagedRun
@@ -42,6 +43,7 @@ PerdureError
 │   ├── ModelRefused
 │   ├── BadAnswer
 │   ├── ModelCancelled
+│   ├── TurnBudgetSpent
 │   ├── BudgetSpent
 │   ├── MeterFault
 │   ├── TextRefused
@@ -107,7 +109,7 @@ class EditRefused(UsageError):
 
 
 class ToolError(UsageError):
-    """The memory tool refused a command; the detail is the text for the model. Nothing was changed."""
+    """A tool refused a call; the detail is the text for the model. Nothing was changed."""
 
 
 class NotFound(PerdureError):
@@ -210,6 +212,10 @@ class ConfigFault(PerdureError):
     exit_code = 3
 
 
+class DefinitionFault(ConfigFault):
+    """The page agent.yaml of the floor cannot be understood. Correct the named key; docs/agent.md lists them all."""
+
+
 class ArchiveFault(PerdureError):
     """The archive refused this write to protect its data. Run `perdure verify`."""
 
@@ -284,6 +290,10 @@ class BadAnswer(ModelFault):
 
 class ModelCancelled(ModelFault):
     """The call was cancelled before the answer was complete. Ask again to get a new answer."""
+
+
+class TurnBudgetSpent(ModelFault):
+    """The model wanted to go on, and a limit of this message is reached. What was done is kept: say "go on"."""
 
 
 class BudgetSpent(ModelFault):

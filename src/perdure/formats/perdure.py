@@ -87,6 +87,7 @@ class Message(Entry, frozen=True, tag="message", kw_only=True):
     call_id: str = ""  # of a tool's: the call that it answers
     tool: str = ""  # its name
     is_error: bool = False
+    permission: str = ""  # why the call ran, or why it did not: a mode, a rule, the answer of a person
     model: str = ""
     stop: str = ""  # of the model's: end, tool, length, refused, cancelled, failed
     usage: UsageEntry | None = None
