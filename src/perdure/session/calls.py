@@ -114,9 +114,9 @@ def _run_group(calls: Sequence[CallEntry], tools: Mapping[str, Tool], cancel: th
         futures = [pool.submit(_run_call, call, tools, cancel) for call in calls]
         try:
             yield from (future.result() for future in futures)
-        except BaseException:
-            cancel.set()  # a person interrupts this thread: the calls end soon
-            raise
+        finally:
+            if not all(future.done() for future in futures):
+                cancel.set()  # a person interrupts this thread: the other calls end soon
 
 
 def _run_call(call: CallEntry, tools: Mapping[str, Tool], cancel: threading.Event) -> ToolOutput:

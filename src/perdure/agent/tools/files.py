@@ -216,8 +216,9 @@ def make_diff(old: str, new: str, shown: str) -> str:
 
 
 def _show_lines(text: str) -> list[str]:
-    """Return lines that can be shown. Line endings are left out, where they are all that differs they count."""
-    lines = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\n")
+    """Return the lines without their ends; a missing last one is told."""
+    shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = shown.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else [*lines[:-1], lines[-1] + "\n\\ No newline at end of file"]
 
 

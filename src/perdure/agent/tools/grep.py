@@ -73,7 +73,7 @@ def _show_line(folders: ProjectFolders, folder: Path, raw: bytes) -> str:
     path, _, rest = raw.decode("utf-8", "replace").partition("\0")
     number, _, text = rest.partition(":")
     text = text.removesuffix("\r")
-    text = text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]} [… {len(text) - MAX_LINE_CHARS:,} more]"
+    text = text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]} [the line goes on]"
     return f"{folders.show(folder / path)}:{number}: {text}"
 
 

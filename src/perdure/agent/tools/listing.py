@@ -48,7 +48,7 @@ def glob_files(folders: ProjectFolders, given: Mapping[str, Any]) -> ToolOutput:
     shown = (folders.show(folder / path) for path in paths)
     cut = take_first(sorted(shown))
     if not cut.lines:
-        return ToolOutput(f"No file matches {given['pattern']!r} in {folders.show(folder)}.")
+        return ToolOutput(f"No file matches {given['pattern']!r} in {given.get('path') or 'the project'}.")
     note = ["", "[There are more files: use a narrower pattern, or a path.]"] if cut.is_cut else []
     return ToolOutput("\n".join([*cut.lines, *note]))
 
