@@ -34,12 +34,14 @@ def run_task(task: dict[str, Any], tmp_path: Path) -> str:
     calls = [call(number, step) for number, step in enumerate(task["calls"])]
     answers = [calls] if task.get("side_by_side") else [[one] for one in calls]
     script = [ChatReply("", calls=tuple(group), stop="tool") for group in answers]
-    with perdure.open(tmp_path / "home", user="ada") as home:
-        with open_agent(
+    with (
+        perdure.open(tmp_path / "home", user="ada") as home,
+        open_agent(
             home, cwd=str(project), chat=ScriptedChat([*script, "Done."]), mode="yolo", recall_mode="keyword"
-        ) as agent:
-            agent.session.say("Go.")
-            messages = [entry for entry in agent.session.log.find_path() if getattr(entry, "role", "") == "tool"]
+        ) as agent,
+    ):
+        agent.session.say("Go.")
+        messages = [entry for entry in agent.session.log.find_path() if getattr(entry, "role", "") == "tool"]
     lines: list[str] = []
     for one, message in zip(calls, messages, strict=True):
         assert message.call_id == one.id

@@ -20,7 +20,8 @@ FILES: dict[str, bytes] = {
     b"    # TODO: round\n    return apply_rebate(total(prices))\n",
     "src/shop/rebate.py": b"def apply_rebate(amount):\n    return amount * 0.9\n",
     "tests/__init__.py": b"",
-    "tests/test_cart.py": b"import unittest\n\nfrom src.shop.cart import total\n\n\nclass CartTest(unittest.TestCase):\n"
+    "tests/test_cart.py": b"import unittest\n\nfrom src.shop.cart import total\n\n\n"
+    b"class CartTest(unittest.TestCase):\n"
     b"    def test_total(self):\n        self.assertEqual(total([1, 2]), 3)\n",
     "docs/windows.txt": "\ufeffHe said “yes” – \r\nand left.\r\nThe end.\r\n".encode(),
     "data/long.txt": b"".join(b"line %d\n" % n for n in range(1, 3002)),
