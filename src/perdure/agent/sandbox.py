@@ -70,7 +70,7 @@ def build_arguments(folders: ProjectFolders, temporary: Path, *, network: bool) 
         if (folders.home / "run").is_dir():
             arguments += ["--tmpfs", str(folders.home / "run")]
     arguments += [] if network else ["--unshare-net"]
-    arguments += ["--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session"]
+    arguments += ["--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     return [*arguments, "--chdir", str(folders.start), "--"]
 
 

@@ -8,8 +8,9 @@ Nothing is logged here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,7 +64,7 @@ def run_calls(
     *,
     decide: Decide = allow_call,
     on_call: Callable[[CallEntry], None] | None = None,
-) -> Iterator[tuple[CallEntry, ToolOutput]]:
+) -> Generator[tuple[CallEntry, ToolOutput], None, None]:
     """Yield each call with its output, in call order. `decide` and `on_call` are asked on this thread, in call order.
 
     No error of a tool is raised: the model reads it and goes on.
@@ -74,12 +75,12 @@ def run_calls(
         for call in allowed_calls:
             if on_call:
                 on_call(call)
-        outputs = _run_group(allowed_calls, tools, cancel)
-        for call, permission in zip(group, permissions, strict=True):
-            if permission.is_allowed:
-                yield call, replace(next(outputs), permission=permission.words)
-            else:
-                yield call, ToolOutput(permission.words, is_error=True, permission=permission.words)
+        with closing(_run_group(allowed_calls, tools, cancel)) as outputs:
+            for call, permission in zip(group, permissions, strict=True):
+                if permission.is_allowed:
+                    yield call, replace(next(outputs), permission=permission.words)
+                else:
+                    yield call, ToolOutput(permission.words, is_error=True, permission=permission.words)
 
 
 def group_calls(calls: Sequence[CallEntry], tools: Mapping[str, Tool]) -> Iterator[list[CallEntry]]:
@@ -106,7 +107,9 @@ def _decide_call(call: CallEntry, tools: Mapping[str, Tool], decide: Decide, can
     return CallPermission(False, CANCELLED) if cancel.is_set() else decide(call)
 
 
-def _run_group(calls: Sequence[CallEntry], tools: Mapping[str, Tool], cancel: threading.Event) -> Iterator[ToolOutput]:
+def _run_group(
+    calls: Sequence[CallEntry], tools: Mapping[str, Tool], cancel: threading.Event
+) -> Generator[ToolOutput, None, None]:
     if len(calls) < 2:
         yield from (_run_call(call, tools, cancel) for call in calls)
         return
