@@ -12,7 +12,8 @@ from perdure.session.turn_budget import TurnBudget
 def test_every_key_is_read() -> None:
     definition = parse_definition(
         "name: jarvis\ntools: [read_file, shell]\nmax_turns: 7\nmax_tokens: 1000\nmax_money: 1\nmax_s: 60\n"
-        "mode: edits\nallow: [shell(pytest *)]\nask: [shell(git push *)]\ndeny: [write_file(docs/*)]\nfolders: [~/notes]\n"
+        "mode: edits\nallow: [shell(pytest *)]\n"
+        "ask: [shell(git push *)]\ndeny: [write_file(docs/*)]\nfolders: [~/notes]\n"
         "sandbox: false\nnetwork: true\nenvironment: [GH_TOKEN]\n"
     )
     assert definition.budget == TurnBudget(7, 1000, 1, 60)

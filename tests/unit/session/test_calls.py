@@ -116,10 +116,13 @@ def test_after_a_cancel_no_further_call_runs() -> None:
 
 def test_who_stops_listening_cancels_what_still_runs() -> None:
     cancel = threading.Event()
-    done = threading.Event()
+    started, done = threading.Event(), threading.Event()
 
     def run(given: Mapping[str, Any], event: threading.Event) -> ToolOutput:
-        if given["name"] == "b":
+        if given["name"] == "a":
+            assert started.wait(10)
+        else:
+            started.set()
             assert event.wait(10)
             done.set()
         return ToolOutput("")
