@@ -53,7 +53,8 @@ def test_commands_write_in_the_project_and_in_their_tmp(run, folders: ProjectFol
     "echo x > {home}/config.toml", "rm -rf {home}/agents", "mv {home} {home}2", "umount {home}",
     "echo x > .git/hooks/pre-commit", "python3 -c \"open('{home}/agents/default/agent.yaml','w')\"",
     "ln {home}/config.toml a && echo x > a", "mount -o remount,rw {home}",
-    "unshare -Ur mount -o remount,rw,bind {home}", "unshare -Urm umount {home}", "touch /etc/x", "chmod 777 {home}/config.toml",
+    "unshare -Ur mount -o remount,rw,bind {home}", "unshare -Urm umount {home}", "touch /etc/x",
+    "chmod 777 {home}/config.toml",
 ])  # fmt: skip
 def test_nothing_else_can_be_written(line: str, run, folders: ProjectFolders) -> None:
     (folders.root / ".git/hooks").mkdir()
