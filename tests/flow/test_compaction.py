@@ -17,7 +17,7 @@ from perdure.models.chat import ChatMessage, ChatReply, NativeBlocks, ToolCall, 
 from perdure.session.assemble import assemble_messages, assemble_zones
 from perdure.session.bill import make_bill
 from perdure.session.log import read_path
-from perdure.session.session import Listener, Session, Tool, ToolOutput, open_session
+from perdure.session.session import TurnListener, Session, Tool, ToolOutput, open_session
 from perdure.session.summary import parse_summary
 from perdure.surfaces.cli import cli
 from perdure.testing import ScriptedChat
@@ -53,8 +53,8 @@ class StrictChat(ScriptedChat):
 
 
 class Told(list[str]):
-    def listener(self) -> Listener:
-        return Listener(on_compact=self.append)
+    def listener(self) -> TurnListener:
+        return TurnListener(on_compact=self.append)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_one_long_turn_is_compacted_within_the_turn(opened_quiet, strict) -> Non
     chat = strict([calls_file(n) for n in range(40)] + ["Done."])
     request = "Read all forty files and tell me which of them names the beacon."
     with open_session(opened_quiet(), chat=chat, tools=[read_file(2500)], mode="keyword") as session:
-        session.say("Hello there.", listener=Listener())
+        session.say("Hello there.", listener=TurnListener())
         chat.answers = [calls_file(n) for n in range(40)] + ["Done."]
         answer = session.say(request)
         path = session.log.find_path()

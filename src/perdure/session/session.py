@@ -53,7 +53,7 @@ NO_MODEL = "models.roles.resident has no model; docs/models.md shows how to set 
 
 
 @dataclass(frozen=True)
-class Listener:
+class TurnListener:
     """Functions that are told what happens in a turn; each may be left out."""
 
     on_text: Callable[[str], None] | None = None  # a piece of the answer
@@ -89,7 +89,7 @@ class Session:
         self._decide, self._budget = decide, budget
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
-        self._listener = Listener()
+        self._listener = TurnListener()
         self._compactor = Compactor(home, log, self._blocks, tell=self._tell, mode=mode)
         self._close_open_calls()
 
@@ -122,7 +122,7 @@ class Session:
         text: str,
         *,
         images: Sequence[ImageEntry] = (),
-        listener: Listener = Listener(),
+        listener: TurnListener = TurnListener(),
         cancel: threading.Event | None = None,
     ) -> Message:
         """Send a message of a person, and return the model's last answer; all of it is kept.
@@ -140,7 +140,7 @@ class Session:
         finally:
             self._log.archive()
 
-    def _recall(self, message: Message, listener: Listener) -> str:
+    def _recall(self, message: Message, listener: TurnListener) -> str:
         """Return the text beside a message: the recalled block, then time and place."""
         cwd = self._log.cwd or ""
         reply = self._ask_recall(HookEvent(OWN_RUNTIME, "prompt", self.session, cwd, prompt=message.text))
@@ -164,7 +164,7 @@ class Session:
         left_ms = RECALL_MS - int((time.monotonic() - started_s) * 1000)
         return turn.answer_event(self._home, event, limit_ms=left_ms, mode=self._mode)
 
-    def _answer(self, listener: Listener, cancel: threading.Event | None) -> Message:
+    def _answer(self, listener: TurnListener, cancel: threading.Event | None) -> Message:
         """Ask the model, and run the tools that it calls, until it answers without a call."""
         cancel, spending, started_s = cancel or threading.Event(), TurnSpending(), time.monotonic()
         with _limit_time(self._budget.max_s, cancel):
@@ -185,7 +185,7 @@ class Session:
                     raise TurnBudgetSpent(spent)
                 self._run_calls(message.calls, listener, cancel)
 
-    def _ask_model(self, listener: Listener, cancel: threading.Event | None) -> Message:
+    def _ask_model(self, listener: TurnListener, cancel: threading.Event | None) -> Message:
         """Ask for one answer, and log it; a cancelled one as far as it came."""
         self._compactor.make_room(self._make_request())
         messages = assemble_messages(self._log.find_path(), self._read_texts())
@@ -232,7 +232,7 @@ class Session:
             **self._log.make_fields(),
         )
 
-    def _run_calls(self, calls: Sequence[CallEntry], listener: Listener, cancel: threading.Event) -> None:
+    def _run_calls(self, calls: Sequence[CallEntry], listener: TurnListener, cancel: threading.Event) -> None:
         """Run the calls of an answer, and log what they give back."""
         for call, output in run_calls(calls, self._tools, cancel, decide=self._decide, on_call=listener.on_call):
             message = self._append_output(call, output)
@@ -264,7 +264,7 @@ class Session:
         """Return how much of the model's window the context fills now."""
         return self._compactor.measure(self._make_request())
 
-    def compact(self, focus: str = "", *, listener: Listener = Listener()) -> Boundary | None:
+    def compact(self, focus: str = "", *, listener: TurnListener = TurnListener()) -> Boundary | None:
         """Put a summary in place of the middle of the session now; None if there is nothing to put away, or if the
         summariser failed. focus: what the summary must retain above all.
         """

@@ -25,12 +25,12 @@ from perdure.surfaces.cli.common import Shell, command
 @click.option("--resume", metavar="ID", default="", help="Go on with this session, or from this entry.")
 def ask_command(shell: Shell, message: tuple[str, ...], resume: str) -> None:
     """Ask the model of the role `resident`, with the floor and recall of this home; the answer is kept as a session."""
-    from perdure.session.session import Listener, open_session
+    from perdure.session.session import TurnListener, open_session
 
     text = _read_message(message)
     with shell.open_home(create=True) as home, open_session(home, resume, cwd=str(Path.cwd())) as session:
         on_text = None if shell.as_json else lambda piece: click.echo(piece, nl=False)
-        answer = session.say(text, listener=Listener(on_text=on_text))
+        answer = session.say(text, listener=TurnListener(on_text=on_text))
         if shell.as_json:
             shell.print_json({"session": session.session, "answer": msgspec.to_builtins(answer)})
         else:
