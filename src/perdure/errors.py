@@ -24,7 +24,8 @@ PerdureError
 │   └── ReadOnlyHome
 ├── PackageMissing             an optional part is not installed
 ├── ConfigFault                a setting in config.toml is not valid
-│   └── DefinitionFault
+│   ├── DefinitionFault
+│   └── ModelMissing
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
 │   └── DamagedRun
@@ -215,6 +216,12 @@ class ConfigFault(PerdureError):
 
 class DefinitionFault(ConfigFault):
     """The page agent.yaml of the floor cannot be understood. Correct the named key; docs/agent.md lists them all."""
+
+
+class ModelMissing(ConfigFault):
+    """No model is set that talks. `perdure models set resident gguf FILE` takes a model file of this machine, for
+    trying; `perdure models set resident anthropic MODEL --key-env ANTHROPIC_API_KEY` a provider's (docs/models.md).
+    """
 
 
 class ArchiveFault(PerdureError):

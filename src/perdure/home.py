@@ -218,12 +218,13 @@ class Home(HomeProtocol):
         """Return the journal of a user (the principal unless named)."""
         return self.connections.journal(user)
 
-    def chat(self, role: str, *, job: str) -> Chat | None:
+    def chat(self, role: str, *, job: str, model: str = "") -> Chat | None:
         """Return the model that the settings give a role (resident, miner, helper or summariser), for one job.
 
-        None where none is set, and rules do its work. Raises ConfigFault for settings that make no sense.
+        None where none is set, and rules do its work. model: another model of the role's provider. Raises ConfigFault
+        for settings that make no sense.
         """
-        return self.connections.chat(role, job=job)
+        return self.connections.chat(role, job=job, model=model)
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -437,12 +438,14 @@ def open_home(
     user: str | None = None,
     create: bool = True,
     read_only: bool = False,
+    agent: str = "",
     embedder: Embedder | None = None,
     chats: Mapping[str, Chat] | None = None,
     recaller: Recaller | None = None,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
 
+    agent: whose floor and memories are used, instead of the agent that the settings name.
     embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
     chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
     recaller: your own way to recall, on the socket of `perdure.recall.recaller`, instead of the one that ships.
@@ -459,6 +462,7 @@ def open_home(
     config = settings.load(folder)
     if config.remote.url:
         raise ThinHome(config.remote.url)
+    config = replace(config, agent=agent) if agent else config
     principal = Principal(check_user(user or config.user))
     try:
         return Home(folder, config, principal, writable=writable, embedder=embedder, chats=chats, recaller=recaller)

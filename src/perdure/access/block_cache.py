@@ -29,6 +29,11 @@ def get_overviews_path(home: Path, user: str) -> Path:
     return home / "cache" / "sessions" / f"overviews-{user}.json"
 
 
+def get_history_path(home: Path) -> Path:
+    """Return the path of the lines that a person typed into chats."""
+    return home / "cache" / "sessions" / "typed_lines"
+
+
 def delete(home: Path) -> None:
     """Delete the files. They are caches: what goes on asks its provider to read some text again."""
     shutil.rmtree(home / "cache" / "sessions", ignore_errors=True)

@@ -92,20 +92,22 @@ class Roles:
         self._config = config
         self._mask = mask
         self._own_chats = dict(chats or {})
-        self._made_chats: dict[tuple[str, str], Chat] = {}  # (role, effort) -> its model
+        self._made_chats: dict[tuple[str, str, str], Chat] = {}  # (role, model, effort) -> its model
         self.meter = Meter(home, now=now)
 
-    def get_chat(self, role: str, *, job: str) -> Chat | None:
+    def get_chat(self, role: str, *, job: str, model: str = "") -> Chat | None:
         """Return the model of a role for one job, or None if none is set. Nothing is loaded and nothing is sent yet.
 
+        model: another model of the role's provider, by the name that it has there, instead of the one in the settings.
         Raises UsageError for an unknown role, ConfigFault for invalid settings.
         """
         if role not in ROLES:
             raise UsageError(f"role {role!r} (known: {', '.join(ROLES)})")
         config: RoleConfig = getattr(self._config.roles, role)
-        if role in self._own_chats:
+        if role in self._own_chats and not (model and config.provider):
             chat = self._own_chats[role]
         elif config.provider:
+            config = replace(config, model=model or config.model)
             config = replace(config, effort=self._config.effort.get(job) or find_effort(role, config))
             chat = self._get_made_chat(role, config)
         else:
@@ -117,7 +119,7 @@ class Roles:
         return MeteredChat(chat, model_call, limits, self.meter, self._mask)
 
     def _get_made_chat(self, role: str, config: RoleConfig) -> Chat:
-        key = (role, config.effort)
+        key = (role, config.model, config.effort)
         if key not in self._made_chats:
             self._made_chats[key] = _make_chat(role, config)
         return self._made_chats[key]
@@ -142,6 +144,11 @@ class Roles:
     def compute_cost(self, role: str, usage: TokenUsage) -> float | None:
         """Return the cost of a usage of a role's model; None if its price is unknown."""
         return compute_money(usage, self._find_price(getattr(self._config.roles, role)))
+
+    def compute_chat_cost(self, name: str, usage: TokenUsage) -> float | None:
+        """Return the cost of a usage of the model with this name ("provider:model"); None if its price is unknown."""
+        provider, _, model = name.partition(":")
+        return compute_money(usage, self._find_price(RoleConfig(provider=provider, model=model)))
 
     def _find_price(self, config: RoleConfig) -> PriceConfig | None:
         """Return the model's price, None if unknown; a model on this machine, or of a subscription, costs nothing."""
@@ -321,7 +328,7 @@ def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
     ConfigFault.
     """
     setting = f"models.roles.{role}"
-    _check_config(setting, config)
+    check_role(setting, config)
     key = read_variable(config.key_env) if config.key_env else None
     if config.key_env and not key:
         raise ConfigFault(f"{setting}.key_env: the environment has no {config.key_env}")
@@ -377,7 +384,8 @@ def _has_library(provider: str) -> bool:
     return importlib.util.find_spec({"gguf": "xllamacpp"}.get(provider, provider)) is not None
 
 
-def _check_config(setting: str, config: RoleConfig) -> None:
+def check_role(setting: str, config: RoleConfig) -> None:
+    """Check the settings of a role. setting: their table, "models.roles.miner". Raises ConfigFault."""
     if config.provider not in PROVIDERS:
         raise ConfigFault(f"{setting}.provider = {config.provider!r} (known: {', '.join(PROVIDERS)})")
     if config.provider in CLIENTS and not setting.endswith(_CLIENT_ROLES):

@@ -19,13 +19,14 @@ from perdure import turn
 from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
-from perdure.errors import ConfigFault, ModelCancelled, ModelFault, TurnBudgetSpent
+from perdure.errors import ModelCancelled, ModelFault, ModelMissing, TurnBudgetSpent
 from perdure.formats.perdure import (
     INTERRUPTED,
     Boundary,
     CallEntry,
     ImageEntry,
     Message,
+    ModelChange,
     NativeEntry,
     UsageEntry,
 )
@@ -49,7 +50,6 @@ _RESIDENT_MS = 300  # of it, for the resident home; it has its models loaded
 JOB = "chat"  # the job under which the calls are metered
 NO_BUDGET = TurnBudget()
 NOT_RUN = "not run: a limit of this message is reached"
-NO_MODEL = "models.roles.resident has no model; docs/models.md shows how to set one (a provider, or a local GGUF file)"
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,28 @@ class Session:
         """The log of the session."""
         return self._log
 
+    @property
+    def chat(self) -> Chat:
+        """The model that answers."""
+        return self._chat
+
+    @property
+    def n_tokens(self) -> int:
+        """The tokens of the next question."""
+        from perdure import text
+
+        return sum(text.tokens(m.text) for m in assemble_messages(self._log.find_path(), self._read_texts()))
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools that the model may call."""
+        return tuple(self._tools)
+
+    def use_chat(self, chat: Chat) -> None:
+        """Let another model answer from here on; it reads what was said until here."""
+        self._chat = chat
+        self._log.append(ModelChange(model=chat.name, **self._log.make_fields()))
+
     def __enter__(self) -> Session:
         return self
 
@@ -124,18 +146,20 @@ class Session:
         images: Sequence[ImageEntry] = (),
         listener: TurnListener = TurnListener(),
         cancel: threading.Event | None = None,
+        instruction: str = "",
     ) -> Message:
         """Send a message of a person, and return the model's last answer; all of it is kept.
 
-        Raises ModelFault: what was said until then is kept, and the next message goes on from there; TurnBudgetSpent.
-        At the end of its time, `cancel` is set.
+        instruction: stands beside the message, and nobody said it. Raises ModelFault: what was said until then is kept,
+        and the next message goes on from there; TurnBudgetSpent. At the end of its time, `cancel` is set.
         """
         self._close_open_calls()
         message = Message(role="user", text=text, images=tuple(images), **self._log.make_fields())
         self._log.append(message)
         self._listener = listener
         try:
-            self._blocks.write(message.id, self._recall(message, listener))
+            beside = (self._recall(message, listener), instruction)
+            self._blocks.write(message.id, "\n\n".join(filter(None, beside)))
             return self._answer(listener, cancel)
         finally:
             self._log.archive()
@@ -226,7 +250,7 @@ class Session:
                 n_output=usage.n_output,
                 n_cache_read=usage.n_cache_read,
                 n_cache_write=usage.n_cache_write,
-                money=self._home.connections.roles().compute_cost("resident", usage),
+                money=self._home.connections.roles().compute_chat_cost(self._chat.name, usage),
                 is_reported=reply.is_usage_reported,
             ),
             **self._log.make_fields(),
@@ -325,11 +349,11 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
     another branch. fork: go on as a session of its own. chat: your own model, instead of the one that the settings give
     the role resident. decide: says whether a call may run. budget: of one message. Raises SessionMissing, SessionHeld,
-    ConfigFault where no model is set.
+    ModelMissing.
     """
     chat = chat or home.chat("resident", job=job)
     if chat is None:
-        raise ConfigFault(NO_MODEL)
+        raise ModelMissing
     options: dict[str, Any] = {"tools": tools, "mode": mode, "decide": decide, "budget": budget}
     if not resume:
         return Session(home, create_log(home, cwd=cwd), chat, **options)

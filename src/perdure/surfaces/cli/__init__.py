@@ -15,6 +15,7 @@ from perdure.surfaces.cli.lazy import LazyGroup
 _COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, help in one line, which --help shows without importing the module)
     "start": ("start", "Begin: import your history, see three things from it, set up your clients."),
+    "chat": ("chat", "Talk with the model that you set, in this terminal."),
     "ask": ("ask", "Ask the model that you set, with the floor and recall of this home."),
     "sessions": ("sessions", "List, show, resume, branch, name and export the sessions that you held here."),
     "demo": ("demo", "Run a scene with sample transcripts, in a temporary home."),

@@ -90,13 +90,15 @@ class Shell:
         with self.open_home(create=create) as home:
             return home.captures.rules()
 
-    def open_home(self, *, create: bool = False, read_only: bool = False, user: str | None = None) -> Home:
-        """Open the home of this call, as its own user unless `user` names one; warn once if its outbox does not
+    def open_home(
+        self, *, create: bool = False, read_only: bool = False, user: str | None = None, agent: str = ""
+    ) -> Home:
+        """Open the home of this call, as its own user and agent unless they are named; warn once if its outbox does not
         drain.
         """
         from perdure.home import open_home
 
-        home = open_home(self.home, user=user, create=create, read_only=read_only)
+        home = open_home(self.home, user=user, create=create, read_only=read_only, agent=agent)
         if home.writable and (warning := home.captures.outbox_warning()):
             self.note(f"{warning}. Run `perdure doctor`.")
         return home

@@ -5,19 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure import text
-from perdure.config import CapsConfig
+from perdure.config import CapsConfig, RoleConfig
 from perdure.errors import BudgetSpent, UsageError
 from perdure.home import Home
 from perdure.models.chat import Chat, ChatMessage, ChatReply
 from perdure.models.cost_meter import CutAnswers, EstimateError, Spending
-from perdure.models.roles import ROLES, RoleState
+from perdure.models.roles import ROLES, RoleState, check_role
 from perdure.surfaces.cli.common import Shell, command, format_count, show_progress
+from perdure.surfaces.cli.settings_file import write_settings
 
 if TYPE_CHECKING:
     from perdure.memories.mine import MiningResult
@@ -37,14 +39,36 @@ _LONG_QUESTION = "Write about a harbour, in two hundred words."
     epilog="""\
   perdure models                   the model of each role and its cost
   perdure models test miner        one small question to the model, answered by a schema
-  perdure models time helper       the time until the first words, and tokens per second""",
+  perdure models time helper       the time until the first words, and tokens per second
+  perdure models set resident gguf ~/models/small.gguf
+  perdure models set resident anthropic claude-sonnet-5 --key-env ANTHROPIC_API_KEY
+  perdure models set helper openai qwen3:4b --url http://127.0.0.1:11434/v1""",
 )
-@click.argument("action", type=click.Choice(["list", "test", "time"]), default="list")
+@click.argument("action", type=click.Choice(["list", "test", "time", "set"]), default="list")
 @click.argument("role", required=False)
-def models_command(shell: Shell, action: str, role: str | None) -> None:
-    """Show the models of this home, by role: resident, miner, helper, summariser. Set them in config.toml
-    (docs/models.md). Without models, rules do all the work.
+@click.argument("provider", required=False)
+@click.argument("model", required=False)
+@click.option("--url", default="", help="With `set`: the address of the endpoint (default: the provider's own).")
+@click.option("--key-env", default="", help="With `set`: the environment variable that holds the key.")
+@click.option("--window", type=click.IntRange(1), help="With `set`: the size of the model's context, in tokens.")
+def models_command(
+    shell: Shell,
+    action: str,
+    role: str | None,
+    provider: str | None,
+    model: str | None,
+    url: str,
+    key_env: str,
+    window: int | None,
+) -> None:
+    """Show the models of this home, by role: resident, miner, helper, summariser. `set` writes the model of a role into
+    config.toml; docs/models.md lists all settings. Without models, rules do all the work.
     """
+    if action == "set":
+        _set_model(shell, role, RoleConfig(provider or "", model or "", url, key_env, window_tokens=window or 0))
+        return
+    if provider is not None or url or key_env or window:
+        raise UsageError("only `perdure models set ROLE PROVIDER MODEL` takes a provider, a model and options")
     if action == "list" and role is not None:
         raise UsageError(f"`perdure models list` shows all roles; `perdure models test {role}` tests one")
     with shell.open_home() as home:
@@ -57,6 +81,28 @@ def models_command(shell: Shell, action: str, role: str | None) -> None:
         if chat is None:
             raise UsageError(f"the role {role} has no model: set models.roles.{role} in config.toml (docs/models.md)")
         (_test_model if action == "test" else _time_model)(shell, role, chat)
+
+
+def _set_model(shell: Shell, role: str | None, config: RoleConfig) -> None:
+    """Write the model of a role into config.toml; the old one goes, with its address and its key."""
+    if role not in ROLES or not config.provider or not config.model:
+        raise UsageError(f"`perdure models set ROLE PROVIDER MODEL`: ROLE is one of {', '.join(ROLES)}")
+    if config.provider == "gguf":
+        config = replace(config, model=str(Path(config.model).expanduser().absolute()))
+    check_role(f"models.roles.{role}", config)
+    with shell.open_home(create=True) as home:
+        values = {name: getattr(config, name) or None for name in ("provider", "model", "url", "key_env")}
+        values["window_tokens"] = config.window_tokens or None
+        write_settings(home.path, {("models", "roles", role): values})
+    with shell.open_home() as home:
+        state = home.connections.roles().get_state(role)
+    if shell.as_json:
+        shell.print_json(asdict(state))
+        return
+    shell.out.print(f"{role:<11} {_format_state(state)}", markup=False)
+    if state.missing:
+        shell.note(f"Still missing: {state.missing}")
+    shell.suggest([(f"perdure models test {role}", "ask it one small question")])
 
 
 def _list_roles(shell: Shell, home: Home) -> None:

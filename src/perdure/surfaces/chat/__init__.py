@@ -1,0 +1,1 @@
+"""A conversation in a terminal: input by prompt_toolkit, output by rich, the scrollback kept."""

@@ -1,0 +1,148 @@
+"""The home and the session of a chat, in a thread of their own, so that the terminal answers a key at any moment.
+
+Every function that is given to `submit` runs there, one after the other. What the terminal shows of the session comes
+over as values: `status`, and the events of a turn.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from perdure.errors import ConfigFault, ModelMissing
+from perdure.surfaces.chat.status_bar import SessionStatus
+
+if TYPE_CHECKING:
+    from perdure.formats.perdure import AnyEntry, Message
+    from perdure.home import Home
+    from perdure.models.chat import Chat
+    from perdure.session.session import Session, Tool, TurnListener
+
+Result = TypeVar("Result")
+CLOSE_S = 5.0  # leaving waits so long for work that goes on; what was said is on disk before
+
+PLAN_INSTRUCTION = (
+    "[The person is planning. Answer with a plan: steps, open questions, risks. Change nothing, and call no tool that "
+    "changes something.]"
+)
+
+
+class SessionThread:
+    """Holds one session after the other. Every method but `submit` and `close` runs in its thread."""
+
+    def __init__(self, open_home: Callable[[], Home], *, cwd: str, tools: Sequence[Tool] = ()) -> None:
+        """open_home: opens the home, in the thread. Close it at the end."""
+        self._open_home, self._cwd, self._tools = open_home, cwd, tools
+        self._home: Home | None = None
+        self._session: Session | None = None
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="session", daemon=True)
+        self._thread.start()
+        self.status: SessionStatus | None = None  # None: nothing is open yet
+        self.is_planning = False
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+        if self._session is not None:
+            self._session.close()
+        if self._home is not None:
+            self._home.close()
+
+    def submit(self, function: Callable[[], Result]) -> Future[Result]:
+        """Run a function in the thread, after all that was submitted before."""
+        future: Future[Result] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+                future.set_exception(error)
+
+        self._jobs.put(work)
+        return future
+
+    def close(self) -> bool:
+        """Close session and home; False if work that goes on kept them open."""
+        self._jobs.put(None)
+        self._thread.join(CLOSE_S)
+        return not self._thread.is_alive()
+
+    # in the thread ----------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """The session that is open."""
+        assert self._session is not None, "open() comes first"
+        return self._session
+
+    @property
+    def home(self) -> Home:
+        """The home, opened at the first use."""
+        if self._home is None:
+            self._home = self._open_home()
+        return self._home
+
+    def open(self, resume: str = "", *, fork: bool = False, model: str = "") -> SessionStatus:
+        """Begin a session, or go on with one; the one that was open is closed. Raises as `open_session`."""
+        from perdure.session.session import open_session
+
+        chat = self._session.chat if self._session else self._find_chat(model)
+        session = open_session(self.home, resume, fork=fork, cwd=self._cwd, chat=chat, tools=self._tools)
+        if self._session is not None:
+            self._session.close()
+        self._session = session
+        return self.refresh()
+
+    def _find_chat(self, model: str) -> Chat:
+        """Return a model by the name of a role, or by its name at the provider of the resident. Raises ModelMissing."""
+        from perdure.models.roles import ROLES
+
+        role, name = (model, "") if model in ROLES else ("resident", model)
+        chat = self.home.connections.chat(role, job="chat", model=name)
+        if chat is None:
+            raise ModelMissing if role == "resident" else ConfigFault(f"models.roles.{role} has no model")
+        return chat
+
+    def use_model(self, model: str) -> SessionStatus:
+        """Let another model answer from here on: a role, or a name at the provider of the resident."""
+        self.session.use_chat(self._find_chat(model))
+        return self.refresh()
+
+    def say(self, text: str, listener: TurnListener, cancel: threading.Event) -> Message:
+        """Send a message. Raises ModelFault."""
+        try:
+            instruction = PLAN_INSTRUCTION if self.is_planning else ""
+            return self.session.say(text, listener=listener, cancel=cancel, instruction=instruction)
+        finally:
+            self.refresh()
+
+    def read_path(self) -> list[AnyEntry]:
+        """Return the entries that lead to where the conversation goes on."""
+        return self.session.log.find_path()
+
+    def refresh(self, activity: str = "") -> SessionStatus:
+        """Compute the status anew."""
+        from perdure.session.spending import sum_spending
+
+        session = self.session
+        self.status = SessionStatus(
+            session.session,
+            session.n_tokens,
+            session.chat.window_tokens,
+            session.chat.name,
+            sum_spending(session.log.find_path()).money,
+            activity,
+            self.is_planning,
+        )
+        return self.status
+
+    def set_planning(self, *, is_planning: bool) -> None:
+        """Ask for plans alone from here on, or for everything again."""
+        self.is_planning = is_planning
+        if self.status:
+            self.status = replace(self.status, is_planning=is_planning)

@@ -1,0 +1,43 @@
+"""The line below the input: how full the model's window is, what goes on, the cost, and the model. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WARNING_SHARE = 0.70  # of the window; from here on the share is yellow (seed 003)
+
+
+@dataclass(frozen=True)
+class SessionStatus:
+    """The state of a session that a person sees."""
+
+    session: str  # its id
+    n_tokens: int  # of the next question
+    window_tokens: int
+    model: str
+    money: float | None = None  # None: the price is unknown
+    activity: str = ""  # "compressing…"
+    is_planning: bool = False
+
+
+def list_fragments(status: SessionStatus) -> list[tuple[str, str]]:
+    """Return the pieces of the line with their colour: green, yellow, or "".
+
+    >>> status = SessionStatus("s1", 89_600, 128_000, "openai:m", money=0.5)
+    >>> [text for _, text in list_fragments(status)]
+    ['tokens: 89k/128k (70%)', ' · cost 0.5000', ' · openai:m']
+    """
+    share = status.n_tokens / status.window_tokens
+    used_text = f"{_format_tokens(status.n_tokens)}/{_format_tokens(status.window_tokens)}"
+    fragments = [("yellow" if share >= WARNING_SHARE else "green", f"tokens: {used_text} ({int(share * 100)}%)")]
+    if status.activity:
+        fragments.append(("yellow", f" {status.activity}"))
+    if status.money:
+        fragments.append(("", f" · cost {status.money:.4f}"))
+    fragments.append(("", f" · {status.model}"))
+    return [*fragments, *[("yellow", " · plan")] * status.is_planning]
+
+
+def _format_tokens(n_tokens: int) -> str:
+    """Shorten a count as the seed shows it; it is never rounded up, so that 70% is shown from 70% on."""
+    return f"{n_tokens // 1000}k" if n_tokens >= 1000 else str(n_tokens)

@@ -1,0 +1,69 @@
+"""The command `chat`: a conversation with the resident model in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from perdure.errors import UsageError
+from perdure.surfaces.cli.common import Shell, command
+
+
+@command(
+    "chat",
+    epilog="""\
+  perdure chat                       begin a session
+  perdure chat --resume s7k2         go on with one, or from an entry of one
+  perdure chat --resume s7k2 --fork  go on with it as a session of its own
+  perdure chat --model summariser    with the model of another role, or another model of the same provider""",
+)
+@click.option("--resume", metavar="ID", default="", help="Go on with this session, or from this entry.")
+@click.option("--fork", is_flag=True, help="With --resume: as a session of its own, which leaves that one as it is.")
+@click.option("--model", metavar="ROLE|NAME", default="", help="The model that talks (default: of the role resident).")
+@click.option("--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` in config.toml).")
+def chat_command(shell: Shell, resume: str, fork: bool, model: str, agent: str) -> None:
+    """Talk with the model of the role `resident`, which has the floor and the recall of this home. Every word is kept
+    before it is used, so a chat goes on after a crash, in another place, with another model. `/help` lists what a chat
+    can do, docs/chat.md describes it.
+    """
+    if shell.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("a chat needs a terminal; `perdure ask` answers one message anywhere")
+    if fork and not resume:
+        raise UsageError("--fork goes with --resume")
+    from rich.console import Console
+
+    from perdure.access import block_cache
+    from perdure.surfaces.chat.input_line import InputLine
+    from perdure.surfaces.chat.session_thread import SessionThread
+    from perdure.surfaces.chat.terminal_chat import TerminalChat, to_toolbar
+
+    cwd = Path.cwd()
+    thread = SessionThread(lambda: shell.open_home(create=True, agent=agent), cwd=str(cwd))
+    try:
+        thread.submit(lambda: thread.open(resume, fork=fork, model=model)).result()
+        is_kept = thread.submit(lambda: thread.session.log.is_kept).result()
+        history_path = block_cache.get_history_path(thread.home.path) if is_kept else None
+        line = InputLine(history_path, cwd, lambda: to_toolbar(chat.list_status()))
+        console = Console(highlight=False, emoji=False)
+        chat = TerminalChat(console, thread, line, lambda words, arguments: _run_command(shell, words, arguments))
+        chat.show_opening()
+        chat.run()
+    finally:
+        if not thread.close():
+            shell.note("Something still ran and was left; what was said until then is kept.")
+
+
+def _run_command(shell: Shell, words: Sequence[str], arguments: Sequence[str]) -> None:
+    """Run another command of the command line in the home of this one."""
+    from perdure.surfaces.cli import cli
+
+    home = ["--home", shell.home] if shell.home else []
+    try:
+        cli.main([*words, *home, *arguments], prog_name="perdure", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+    except SystemExit:
+        pass  # the command has printed its error
