@@ -34,7 +34,7 @@ class Terminal:
             arguments[0], list(arguments[1:]), cwd=str(cwd), env=whole_env, dimensions=(rows, columns), timeout=30
         )
         self.child.delaybeforesend = None
-        self.screen.reply = lambda data: self.child.send(data)
+        self.screen.reply = self.child.send
         self.raw = b""
 
     def __enter__(self) -> Terminal:

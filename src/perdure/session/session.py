@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from perdure import turn
+from perdure import config, turn
 from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
-from perdure.errors import ModelCancelled, ModelFault, ModelMissing, TurnBudgetSpent
+from perdure.errors import ConfigFault, ModelCancelled, ModelFault, ModelMissing, TurnBudgetSpent
 from perdure.formats.perdure import (
     INTERRUPTED,
     Boundary,
@@ -31,6 +31,7 @@ from perdure.formats.perdure import (
     UsageEntry,
 )
 from perdure.models.chat import Chat, ChatReply
+from perdure.models.roles import ROLES
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
 from perdure.session.budget import ContextSize
@@ -91,6 +92,8 @@ class Session:
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
         self._listener = TurnListener()
         self._compactor = Compactor(home, log, self._blocks, tell=self._tell, mode=mode)
+        # The resident home answers as the agent of its settings; another one is asked here.
+        self._is_own_agent = config.load(home.path).agent == home.config.agent
         self._close_open_calls()
 
     @property
@@ -180,9 +183,10 @@ class Session:
         request = {"op": "event", "event": event._asdict(), "limit_ms": _RESIDENT_MS}
         started_s = time.monotonic()
         try:
-            answer = events.ask_resident(self._home.path, request, timeout_s=_RESIDENT_MS / 1000)
-            if "error" not in answer:
-                return turn.HookReply(str(answer.get("text") or ""), str(answer.get("notice") or ""))
+            if self._is_own_agent:
+                answer = events.ask_resident(self._home.path, request, timeout_s=_RESIDENT_MS / 1000)
+                if "error" not in answer:
+                    return turn.HookReply(str(answer.get("text") or ""), str(answer.get("notice") or ""))
         except (OSError, ValueError):
             pass
         left_ms = RECALL_MS - int((time.monotonic() - started_s) * 1000)
@@ -330,6 +334,18 @@ class Session:
         }
 
 
+def find_chat(home: Home, model: str = "", *, job: str = JOB) -> Chat:
+    """Return a model to talk with: of the role resident, of another role, or another one of the resident's provider.
+
+    model: "", a role, or a name at the provider. Raises ModelMissing, ConfigFault.
+    """
+    role, name = (model, "") if model in ROLES else ("resident", model)
+    chat = home.chat(role, job=job, model=name)
+    if chat is None:
+        raise ModelMissing if role == "resident" else ConfigFault(f"models.roles.{role} has no provider")
+    return chat
+
+
 def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the home have defaults
     home: Home,
     resume: str = "",
@@ -351,9 +367,7 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     the role resident. decide: says whether a call may run. budget: of one message. Raises SessionMissing, SessionHeld,
     ModelMissing.
     """
-    chat = chat or home.chat("resident", job=job)
-    if chat is None:
-        raise ModelMissing
+    chat = chat or find_chat(home, job=job)
     options: dict[str, Any] = {"tools": tools, "mode": mode, "decide": decide, "budget": budget}
     if not resume:
         return Session(home, create_log(home, cwd=cwd), chat, **options)

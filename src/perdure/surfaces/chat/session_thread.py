@@ -13,13 +13,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from perdure.errors import ConfigFault, ModelMissing
 from perdure.surfaces.chat.status_bar import SessionStatus
 
 if TYPE_CHECKING:
     from perdure.formats.perdure import AnyEntry, Message
     from perdure.home import Home
-    from perdure.models.chat import Chat
     from perdure.session.session import Session, Tool, TurnListener
 
 Result = TypeVar("Result")
@@ -89,28 +87,20 @@ class SessionThread:
 
     def open(self, resume: str = "", *, fork: bool = False, model: str = "") -> SessionStatus:
         """Begin a session, or go on with one; the one that was open is closed. Raises as `open_session`."""
-        from perdure.session.session import open_session
+        from perdure.session.session import find_chat, open_session
 
-        chat = self._session.chat if self._session else self._find_chat(model)
+        chat = self._session.chat if self._session else find_chat(self.home, model)
         session = open_session(self.home, resume, fork=fork, cwd=self._cwd, chat=chat, tools=self._tools)
         if self._session is not None:
             self._session.close()
         self._session = session
         return self.refresh()
 
-    def _find_chat(self, model: str) -> Chat:
-        """Return a model by the name of a role, or by its name at the provider of the resident. Raises ModelMissing."""
-        from perdure.models.roles import ROLES
-
-        role, name = (model, "") if model in ROLES else ("resident", model)
-        chat = self.home.connections.chat(role, job="chat", model=name)
-        if chat is None:
-            raise ModelMissing if role == "resident" else ConfigFault(f"models.roles.{role} has no model")
-        return chat
-
     def use_model(self, model: str) -> SessionStatus:
         """Let another model answer from here on: a role, or a name at the provider of the resident."""
-        self.session.use_chat(self._find_chat(model))
+        from perdure.session.session import find_chat
+
+        self.session.use_chat(find_chat(self.home, model))
         return self.refresh()
 
     def say(self, text: str, listener: TurnListener, cancel: threading.Event) -> Message:

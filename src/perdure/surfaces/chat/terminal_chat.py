@@ -28,10 +28,11 @@ from perdure.errors import ModelCancelled, PerdureError
 from perdure.formats.perdure import Message
 from perdure.session.spending import sum_spending
 from perdure.surfaces.chat.input_line import InputLine
+from perdure.surfaces.chat.notices import format_call, format_recall
 from perdure.surfaces.chat.session_thread import SessionThread
 from perdure.surfaces.chat.slash_commands import COMMANDS, find_nearest, parse_command
 from perdure.surfaces.chat.status_bar import list_fragments
-from perdure.surfaces.chat.turn_screen import FRAME_S, TurnEvent, TurnScreen, format_call, format_recall
+from perdure.surfaces.chat.turn_screen import FRAME_S, TurnEvent, TurnScreen
 from perdure.surfaces.units import format_count
 from perdure.text import one_line, printable
 
@@ -246,8 +247,8 @@ class TerminalChat:
         spent = sum_spending(self._thread.submit(self._thread.read_path).result())
         money_text = "price unknown" if spent.money is None else f"{spent.money:.4f}"
         self._print(
-            f"{format_count(spent.n_answers, 'answer')}: {spent.n_input:,} tokens read, {spent.n_cached:,} from the cache, "
-            f"{spent.n_cache_write:,} into it, {spent.n_output:,} written; {money_text}"
+            f"{format_count(spent.n_answers, 'answer')}: {spent.n_input:,} tokens read, {spent.n_cached:,} from the "
+            f"cache, {spent.n_cache_write:,} into it, {spent.n_output:,} written; {money_text}"
         )
         if spent.n_unpriced and spent.money is not None:
             self._print(f"Without {format_count(spent.n_unpriced, 'answer')} of unknown price.", style="dim")

@@ -5,8 +5,6 @@ Text of a model is untrusted: control characters never reach the terminal, and t
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -16,13 +14,13 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.text import Text
 
-from perdure.formats.perdure import CallEntry, Message
+from perdure.formats.perdure import Message
 from perdure.surfaces.chat.markdown_blocks import split_finished
+from perdure.surfaces.chat.notices import CALL_CHARS, format_call
 from perdure.text import one_line, printable
 
 FRAME_S = 1 / 15  # between two drawings of what is not finished
 _RESERVED_ROWS = 3  # of the terminal, for the status and a margin
-_CALL_CHARS = 100  # of a call's input and of its output
 
 
 class TurnEvent(NamedTuple):
@@ -115,7 +113,7 @@ class TurnScreen:
 
     def _print_output(self, message: Message) -> None:
         style = "red" if message.is_error else "cyan"
-        first_row = one_line(message.text, _CALL_CHARS)
+        first_row = one_line(message.text, CALL_CHARS)
         self._print(Text(f"● {self._running} → {first_row}", style=style, no_wrap=True, overflow="ellipsis"))
 
     def _print(self, renderable: RenderableType) -> None:
@@ -128,25 +126,3 @@ class TurnScreen:
 def _split_paragraphs(thoughts: str) -> tuple[str, str]:
     finished, border, rest = thoughts.rpartition("\n\n")
     return finished + border, rest
-
-
-def format_call(call: CallEntry) -> str:
-    """Return a call on one line.
-
-    >>> format_call(CallEntry(id="c1", name="shell", input={"command": "ls"}))
-    'shell command="ls"'
-    """
-    arguments = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.input.items())
-    return f"{call.name} {one_line(arguments, _CALL_CHARS)}".strip()
-
-
-_TOLD = re.compile(r"Perdure remembered (\d+):.*")
-
-
-def format_recall(notice: str) -> str:
-    """Return the notice of a recall in the words of a chat.
-
-    >>> format_recall("Perdure remembered 2: `perdure why` shows it, `--wrong N` marks a wrong one.")
-    'recalled 2: /why shows it'
-    """
-    return _TOLD.sub(r"recalled \1: /why shows it", notice)

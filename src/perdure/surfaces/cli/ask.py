@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from perdure.errors import UsageError
+from perdure.errors import ModelCancelled, UsageError
 from perdure.surfaces.cli.common import Shell, command
+
+if TYPE_CHECKING:
+    from perdure.session.session import TurnListener
+
+INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
 
 
 @command(
@@ -18,29 +26,94 @@ from perdure.surfaces.cli.common import Shell, command
     epilog="""\
   perdure ask "what did we decide about the port?"
   git diff | perdure ask "review this" -
+  perdure ask < question.txt
   perdure ask --resume s7k2 "and why?"     go on with an earlier session
-  perdure ask "the release date" --json""",
+  perdure ask "the release date" --json
+  perdure ask --agent mira --max-turns 20 --porcelain < mail.txt""",
 )
 @click.argument("message", nargs=-1)
 @click.option("--resume", metavar="ID", default="", help="Go on with this session, or from this entry.")
-def ask_command(shell: Shell, message: tuple[str, ...], resume: str) -> None:
-    """Ask the model of the role `resident`, with the floor and recall of this home; the answer is kept as a session."""
-    from perdure.session.session import TurnListener, open_session
+@click.option("--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` of config.toml).")
+@click.option(
+    "--model", metavar="ROLE|NAME", default="", help="The model that answers (default: of the role resident)."
+)
+@click.option(
+    "--max-turns", type=click.IntRange(1), metavar="N", help="At most N answers of the model (tools between)."
+)
+@click.option("--porcelain", is_flag=True, help="Print the answer alone, as plain text, at its end, in any terminal.")
+def ask_command(
+    shell: Shell,
+    message: tuple[str, ...],
+    resume: str,
+    agent: str,
+    model: str,
+    max_turns: int | None,
+    porcelain: bool,
+) -> None:
+    """Ask the model of the role `resident`, with the floor and recall of this home; the answer is kept as a session.
+
+    Standard output gets the answer alone; in a terminal, standard error tells what was recalled and which session it
+    is. docs/chat.md lists the exit statuses.
+    """
+    from perdure.session.session import find_chat, open_session
 
     text = _read_message(message)
-    with shell.open_home(create=True) as home, open_session(home, resume, cwd=str(Path.cwd())) as session:
-        on_text = None if shell.as_json else lambda piece: click.echo(piece, nl=False)
-        answer = session.say(text, listener=TurnListener(on_text=on_text))
+    is_quiet = porcelain or shell.as_json
+    with (
+        shell.open_home(create=True, agent=agent) as home,
+        open_session(home, resume, cwd=str(Path.cwd()), chat=find_chat(home, model)) as session,
+    ):
+        cancel = threading.Event()
+        signal.signal(signal.SIGINT, lambda *_: _cancel_once(cancel))
+        try:
+            answer = session.say(
+                text, listener=_make_listener(shell, is_quiet=is_quiet), cancel=cancel, max_answers=max_turns or 0
+            )
+        except ModelCancelled:
+            sys.exit(INTERRUPTED_STATUS)
         if shell.as_json:
             shell.print_json({"session": session.session, "answer": msgspec.to_builtins(answer)})
+        elif porcelain:
+            click.echo(answer.text)
         else:
             click.echo()
+            if sys.stderr.isatty():
+                shell.note(f'perdure ask --resume {session.session} "…"   goes on from here')
+
+
+def _cancel_once(cancel: threading.Event) -> None:
+    """Cancel the call; the next Ctrl-C ends the process."""
+    cancel.set()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _make_listener(shell: Shell, *, is_quiet: bool) -> TurnListener:
+    from perdure.session.session import TurnListener
+
+    if is_quiet:
+        return TurnListener()
+    if not sys.stderr.isatty():
+        return TurnListener(on_text=_print_piece)
+    from perdure.surfaces.chat.notices import format_call, format_recall
+
+    return TurnListener(
+        on_text=_print_piece,
+        on_recall=lambda reply: shell.note(format_recall(reply.notice)) if reply.notice else None,
+        on_call=lambda call: shell.note(format_call(call)),
+    )
+
+
+def _print_piece(piece: str) -> None:
+    from perdure.text import printable
+
+    click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
 
 
 def _read_message(message: Sequence[str]) -> str:
-    """Return the words of the message; a `-` at their end stands for what comes on standard input."""
+    """Return the words of the message; a `-` among them, or no word at all, stands for standard input."""
     words = [word for word in message if word != "-"]
-    piped = sys.stdin.buffer.read().decode("utf-8", "replace") if len(words) < len(message) else ""
+    is_piped = len(words) < len(message) or not (words or sys.stdin.isatty())
+    piped = sys.stdin.buffer.read().decode("utf-8", "replace") if is_piped else ""
     text = "\n\n".join(filter(None, (" ".join(words), piped)))
     if not text.strip():
         raise UsageError("give a message, or `-` to read it from standard input")
