@@ -35,7 +35,7 @@ class Terminal:
         )
         self.child.delaybeforesend = None
         self.screen.reply = self.child.send
-        self.raw = b""
+        self.env = env
 
     def __enter__(self) -> Terminal:
         return self
@@ -51,7 +51,6 @@ class Terminal:
             return True
         except pexpect.EOF:
             return False
-        self.raw += raw
         self._stream.feed(raw)
         return True
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import completion_is_selected
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import FileHistory, History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.shortcuts.prompt import PromptSession
 from prompt_toolkit.styles import Style
@@ -33,12 +35,14 @@ _STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "prompt": "bold ansigre
 class LineHistory(FileHistory):
     """Messages of earlier chats, secrets masked, in a file that only its owner reads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, may_keep: Callable[[], bool]) -> None:
+        """may_keep: asked for each message; nothing is stored of a session of which nothing may be kept."""
+        self._may_keep = may_keep
         super().__init__(str(path))
 
     def store_string(self, string: str) -> None:
         """Store a message; a very long one, or one with a paste that this process alone knows, is left out."""
-        if len(string) <= MAX_HISTORY_CHARS and not _PASTE_WORD.search(string):
+        if len(string) <= MAX_HISTORY_CHARS and not _PASTE_WORD.search(string) and self._may_keep():
             _create_private(Path(os.fsdecode(self.filename)))  # forgetting anything deletes the file
             super().store_string(mask(string))
 
@@ -87,9 +91,8 @@ class InputCompleter(Completer):
 class InputLine:
     """Reads one message after the other."""
 
-    def __init__(self, history_path: Path | None, cwd: Path, make_toolbar: Callable[[], StyleAndTextTuples]) -> None:
-        """history_path: None for a session of which nothing may be kept. make_toolbar: the line below the input."""
-        history: History = LineHistory(history_path) if history_path else InMemoryHistory()
+    def __init__(self, history: History, cwd: Path, make_toolbar: Callable[[], StyleAndTextTuples]) -> None:
+        """make_toolbar: the line below the input."""
         self._pastes: dict[str, str] = {}
         self._wants_to_leave = False  # Ctrl-C was the last key, and there was nothing to clear
         self._make_toolbar = make_toolbar
@@ -107,13 +110,39 @@ class InputLine:
         )
         self._prompt.default_buffer.on_text_changed += self._stay
 
-    def read(self) -> str:
-        """Return the next message. Raises EOFError when the person leaves."""
+    def read(self, start_work: Callable[[], Future[Any]] | None = None) -> str:
+        """Return the next message. Raises EOFError when the person leaves.
+
+        start_work: begins work in another thread when the line is on the screen; if the work fails, its error is raised
+        here.
+        """
         self._wants_to_leave = False
+        if start_work:
+            self._start_when_shown(start_work)
         line = self._prompt.prompt([("class:prompt", "› ")])
         for word, pasted in self._pastes.items():
             line = line.replace(word, pasted)
         return line
+
+    def _start_when_shown(self, start_work: Callable[[], Future[Any]]) -> None:
+        app = self._prompt.app
+
+        def end(work: Future[Any]) -> None:
+            error = work.exception()
+            if error is None:
+                app.invalidate()
+            elif app.loop is not None:
+                app.loop.call_soon_threadsafe(leave, error)
+
+        def leave(error: BaseException) -> None:
+            if app.is_running and not app.is_done:
+                app.exit(exception=error)
+
+        def start(_: object) -> None:
+            app.after_render -= start
+            start_work().add_done_callback(end)
+
+        app.after_render += start
 
     def _stay(self, _: object) -> None:
         self._wants_to_leave = False

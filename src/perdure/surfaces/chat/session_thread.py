@@ -42,6 +42,8 @@ class SessionThread:
         self._thread.start()
         self.status: SessionStatus | None = None  # None: nothing is open yet
         self.is_planning = False
+        self.is_kept = False  # True once a session is open that may be kept
+        self._fault: BaseException | None = None  # why nothing could be opened
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -74,8 +76,9 @@ class SessionThread:
 
     @property
     def session(self) -> Session:
-        """The session that is open."""
-        assert self._session is not None, "open() comes first"
+        """The session that is open. Raises what kept it from being opened."""
+        if self._session is None:
+            raise self._fault or RuntimeError("open() comes first")
         return self._session
 
     @property
@@ -87,13 +90,20 @@ class SessionThread:
 
     def open(self, resume: str = "", *, fork: bool = False, model: str = "") -> SessionStatus:
         """Begin a session, or go on with one; the one that was open is closed. Raises as `open_session`."""
+        try:
+            return self._open(resume, fork=fork, model=model)
+        except BaseException as error:
+            self._fault = error
+            raise
+
+    def _open(self, resume: str, *, fork: bool, model: str) -> SessionStatus:
         from perdure.session.session import find_chat, open_session
 
         chat = self._session.chat if self._session else find_chat(self.home, model)
         session = open_session(self.home, resume, fork=fork, cwd=self._cwd, chat=chat, tools=self._tools)
         if self._session is not None:
             self._session.close()
-        self._session = session
+        self._session, self.is_kept = session, session.log.is_kept
         return self.refresh()
 
     def use_model(self, model: str) -> SessionStatus:

@@ -67,13 +67,17 @@ class TerminalChat:
             "help": self._show_help,
         }
 
-    def run(self) -> None:
-        """Hold the conversation. The session must be open."""
+    def run(self, opening: Callable[[], Future[Any]] | None = None) -> None:
+        """Hold the conversation. opening: opens the session in its thread, unless it is open.
+
+        Raises what kept the session from being opened.
+        """
         while True:
             try:
-                text = self._line.read()
+                text = self._line.read(opening)
             except EOFError:
                 break
+            opening = None
             command = parse_command(text)
             if command is None:
                 self._run_turn(functools.partial(self._thread.say, text))
@@ -81,7 +85,8 @@ class TerminalChat:
                 break
             else:
                 self._run_slash_command(*command)
-        self._print(f"perdure chat --resume {self._get_session()}   goes on from here", style="dim")
+        if self._thread.status:
+            self._print(f"perdure chat --resume {self._thread.status.session}   goes on from here", style="dim")
 
     # a turn -----------------------------------------------------------------------------------------------
 
@@ -172,8 +177,7 @@ class TerminalChat:
             self._print(str(error), style="red")
 
     def _get_session(self) -> str:
-        status = self._thread.status
-        return status.session if status else ""
+        return self._thread.submit(lambda: self._thread.session.session).result()
 
     def _show_help(self, _: str) -> None:
         for command in COMMANDS:
@@ -197,12 +201,16 @@ class TerminalChat:
         self._thread.submit(self._thread.open).result()
         self.show_opening()
 
+    def show_greeting(self, name: str) -> None:
+        """Print which session this is, and where to find more."""
+        self._print(f"{name} · /help lists the commands", style="dim")
+
     def show_opening(self) -> None:
         """Print which session this is, and the end of what was said in it."""
         messages = [
             entry for entry in self._thread.submit(self._thread.read_path).result() if isinstance(entry, Message)
         ]
-        self._print(f"session {self._get_session()} · /help lists the commands", style="dim")
+        self.show_greeting(f"session {self._get_session()}")
         last_user = max((n for n, message in enumerate(messages) if message.role == "user"), default=None)
         if last_user is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,22 +36,27 @@ def chat_command(shell: Shell, resume: str, fork: bool, model: str, agent: str) 
         raise UsageError("--fork goes with --resume")
     from rich.console import Console
 
+    from perdure import config
     from perdure.access import block_cache
-    from perdure.surfaces.chat.input_line import InputLine
+    from perdure.surfaces.chat.input_line import InputLine, LineHistory
     from perdure.surfaces.chat.session_thread import SessionThread
     from perdure.surfaces.chat.terminal_chat import TerminalChat, to_toolbar
 
-    cwd = Path.cwd()
+    cwd, home_path = Path.cwd(), config.find_home_path(shell.home)
     thread = SessionThread(lambda: shell.open_home(create=True, agent=agent), cwd=str(cwd))
+    history = LineHistory(block_cache.get_history_path(home_path), lambda: thread.is_kept)
+    line = InputLine(history, cwd, lambda: to_toolbar(chat.list_status()))
+    console = Console(highlight=False, emoji=False)
+    chat = TerminalChat(console, thread, line, functools.partial(_run_command, shell))
+    opening = functools.partial(thread.submit, functools.partial(thread.open, resume, fork=fork, model=model))
     try:
-        thread.submit(lambda: thread.open(resume, fork=fork, model=model)).result()
-        is_kept = thread.submit(lambda: thread.session.log.is_kept).result()
-        history_path = block_cache.get_history_path(thread.home.path) if is_kept else None
-        line = InputLine(history_path, cwd, lambda: to_toolbar(chat.list_status()))
-        console = Console(highlight=False, emoji=False)
-        chat = TerminalChat(console, thread, line, lambda words, arguments: _run_command(shell, words, arguments))
-        chat.show_opening()
-        chat.run()
+        if resume or not config.load(home_path).models.roles.resident.provider:
+            opening().result()
+            chat.show_opening()
+            chat.run()
+        else:  # the first screen waits for nothing that takes time
+            chat.show_greeting("new session")
+            chat.run(opening)
     finally:
         if not thread.close():
             shell.note("Something still ran and was left; what was said until then is kept.")
