@@ -29,7 +29,8 @@ class Terminal:
     ) -> None:
         self.screen = _AnsweringScreen(columns, rows, history=5000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
-        whole_env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "TZ": "UTC", **env}
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        whole_env = {**inherited, "TERM": "xterm-256color", "LANG": "C.UTF-8", "TZ": "UTC", **env}
         self.child = pexpect.spawn(
             arguments[0], list(arguments[1:]), cwd=str(cwd), env=whole_env, dimensions=(rows, columns), timeout=30
         )

@@ -8,6 +8,7 @@ that it does not fade from one compaction to the next.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from perdure.access import fence
 from perdure.archive import injections
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now, utc_now
-from perdure.errors import ConfigFault, ContextTooLarge, ModelFault
+from perdure.errors import ConfigFault, ContextTooLarge, ModelCancelled, ModelFault
 from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message
 from perdure.models.chat import Chat, ToolSpec
 from perdure.session import extract, summary
@@ -64,6 +65,7 @@ class RoomRequest:
     chat: Chat
     texts: Mapping[str, str]  # entry id -> the text beside it, and the floor
     specs: Sequence[ToolSpec] = ()
+    cancel: threading.Event | None = None  # ends the summariser's call
 
 
 class Compactor:
@@ -109,7 +111,7 @@ class Compactor:
 
     def compact(self, request: RoomRequest, *, focus: str = "", cause: Cause = "limit") -> Boundary | None:
         """Put a summary in place of the middle, and return the boundary; None if there is nothing to put away, or if
-        the summariser failed.
+        the summariser failed. Raises ModelCancelled.
         """
         limits, n_before = self._compute_limits(request.chat), self._count(request)
         zones = self._split(limits, cause)
@@ -119,7 +121,9 @@ class Compactor:
             return None
         self._tell(COMPACTING)
         try:
-            narrative, by = self._write_narrative(zones, limits, focus)
+            narrative, by = self._write_narrative(zones, limits, focus, request.cancel)
+        except ModelCancelled:
+            raise
         except (ModelFault, ConfigFault) as error:
             self._retry_tokens = n_before + int(_RETRY_SHARE * limits.window_tokens)
             if n_before < limits.full_tokens or cause == "asked":
@@ -188,7 +192,9 @@ class Compactor:
 
     # the boundary ---------------------------------------------------------------------------------------
 
-    def _write_narrative(self, zones: Zones, limits: WindowLimits, focus: str) -> tuple[str, str]:
+    def _write_narrative(
+        self, zones: Zones, limits: WindowLimits, focus: str, cancel: threading.Event | None
+    ) -> tuple[str, str]:
         """Return (the summariser's narrative, its name); ("", "code") where none is set. Raises ModelFault."""
         chat = self._home.chat("summariser", job=JOB)
         if chat is None:
@@ -201,6 +207,7 @@ class Compactor:
             focus=focus,
             max_tokens=int(limits.summary_tokens * _NARRATIVE_SHARE),
             clip_chars=self._home.config.session.clip_chars,
+            cancel=cancel,
         )
         return narrative, chat.name
 

@@ -112,13 +112,6 @@ class Session:
         return self._chat
 
     @property
-    def n_tokens(self) -> int:
-        """The tokens of the next question."""
-        from perdure import text
-
-        return sum(text.tokens(m.text) for m in assemble_messages(self._log.find_path(), self._read_texts()))
-
-    @property
     def tool_names(self) -> tuple[str, ...]:
         """The names of the tools that the model may call."""
         return tuple(self._tools)
@@ -215,7 +208,7 @@ class Session:
 
     def _ask_model(self, listener: TurnListener, cancel: threading.Event | None) -> Message:
         """Ask for one answer, and log it; a cancelled one as far as it came."""
-        self._compactor.make_room(self._make_request())
+        self._compactor.make_room(self._make_request(cancel))
         messages = assemble_messages(self._log.find_path(), self._read_texts())
         specs, pieces = [tool.spec for tool in self._tools.values()], []
 
@@ -292,18 +285,20 @@ class Session:
         """Return how much of the model's window the context fills now."""
         return self._compactor.measure(self._make_request())
 
-    def compact(self, focus: str = "", *, listener: TurnListener = TurnListener()) -> Boundary | None:
+    def compact(
+        self, focus: str = "", *, listener: TurnListener = TurnListener(), cancel: threading.Event | None = None
+    ) -> Boundary | None:
         """Put a summary in place of the middle of the session now; None if there is nothing to put away, or if the
-        summariser failed. focus: what the summary must retain above all.
+        summariser failed. focus: what the summary must retain above all. Raises ModelCancelled.
         """
         self._listener = listener
         try:
-            return self._compactor.compact(self._make_request(), focus=focus, cause="asked")
+            return self._compactor.compact(self._make_request(cancel), focus=focus, cause="asked")
         finally:
             self._log.archive()
 
-    def _make_request(self) -> RoomRequest:
-        return RoomRequest(self._chat, self._read_texts(), [tool.spec for tool in self._tools.values()])
+    def _make_request(self, cancel: threading.Event | None = None) -> RoomRequest:
+        return RoomRequest(self._chat, self._read_texts(), [tool.spec for tool in self._tools.values()], cancel)
 
     def _tell(self, text: str) -> None:
         if self._listener.on_compact:

@@ -6,6 +6,7 @@ of the narrative that tells what was taken back is left out. Without a model the
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 
 from perdure import text
@@ -40,12 +41,19 @@ _FILES_SHARE = 0.2  # of the summary that the lists of files may take
 
 
 def write_narrative(
-    chat: Chat, messages: Sequence[Message], *, previous: str, focus: str, max_tokens: int, clip_chars: int
+    chat: Chat,
+    messages: Sequence[Message],
+    *,
+    previous: str,
+    focus: str,
+    max_tokens: int,
+    clip_chars: int,
+    cancel: threading.Event | None = None,
 ) -> str:
     """Return the model's narrative of these messages, piece by piece where they exceed its window.
 
-    previous: the summary so far. clip_chars: of each tool result that it reads. Raises ModelFault; an empty answer, or
-    one that was cut off, is a BadAnswer.
+    previous: the summary so far. clip_chars: of each tool result that it reads. Raises ModelFault: ModelCancelled
+    when `cancel` is set; an empty answer, or one that was cut off, is a BadAnswer.
     """
     mark = f"<<{fence.make_nonce()}>>"
     prompt = PROMPT.format(mark=mark, n_words=int(max_tokens / _TOKENS_PER_WORD))
@@ -55,7 +63,7 @@ def write_narrative(
     for piece in _split_pieces(messages, piece_tokens, clip_chars):
         earlier = _PREVIOUS.format(previous=narrative) if narrative else ""
         question = [ChatMessage("system", prompt), ChatMessage("user", f"{earlier}{mark}\n{piece}\n{mark}")]
-        reply = chat.reply(question)
+        reply = chat.reply(question, cancel=cancel)
         narrative = strip_wrapping(reply.text)
         if reply.stop != "end" or not narrative.strip():
             error = BadAnswer(f"{chat.name}: the summary is {'empty' if not narrative.strip() else 'cut off'}")

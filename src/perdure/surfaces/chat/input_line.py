@@ -124,14 +124,16 @@ class InputLine:
             line = line.replace(word, pasted)
         return line
 
+    def redraw(self) -> None:
+        """Draw the line below the input anew, if a message is being typed; from any thread."""
+        self._prompt.app.invalidate()
+
     def _start_when_shown(self, start_work: Callable[[], Future[Any]]) -> None:
         app = self._prompt.app
 
         def end(work: Future[Any]) -> None:
             error = work.exception()
-            if error is None:
-                app.invalidate()
-            elif app.loop is not None:
+            if error is not None and app.loop is not None:
                 app.loop.call_soon_threadsafe(leave, error)
 
         def leave(error: BaseException) -> None:

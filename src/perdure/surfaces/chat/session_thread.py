@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from perdure.surfaces.chat.status_bar import SessionStatus
 
 if TYPE_CHECKING:
-    from perdure.formats.perdure import AnyEntry, Message
+    from perdure.formats.perdure import AnyEntry, Boundary, Message
     from perdure.home import Home
     from perdure.session.session import Session, Tool, TurnListener
 
@@ -41,6 +41,7 @@ class SessionThread:
         self._thread = threading.Thread(target=self._run, name="session", daemon=True)
         self._thread.start()
         self.status: SessionStatus | None = None  # None: nothing is open yet
+        self.on_change: Callable[[], None] = lambda: None  # called in the thread when `status` is another
         self.is_planning = False
         self.is_kept = False  # True once a session is open that may be kept
         self._fault: BaseException | None = None  # why nothing could be opened
@@ -121,6 +122,13 @@ class SessionThread:
         finally:
             self.refresh()
 
+    def compact(self, focus: str, listener: TurnListener, cancel: threading.Event) -> Boundary | None:
+        """Make a summary of the middle of the session; None if nothing was left out. Raises ModelCancelled."""
+        try:
+            return self.session.compact(focus, listener=listener, cancel=cancel)
+        finally:
+            self.refresh()
+
     def read_path(self) -> list[AnyEntry]:
         """Return the entries that lead to where the conversation goes on."""
         return self.session.log.find_path()
@@ -130,15 +138,18 @@ class SessionThread:
         from perdure.session.spending import sum_spending
 
         session = self.session
+        size = session.measure()
         self.status = SessionStatus(
             session.session,
-            session.n_tokens,
-            session.chat.window_tokens,
+            size.n_tokens,
+            size.window_tokens,
             session.chat.name,
+            size.is_high,
             sum_spending(session.log.find_path()).money,
             activity,
             self.is_planning,
         )
+        self.on_change()
         return self.status
 
     def set_planning(self, *, is_planning: bool) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WARNING_SHARE = 0.70  # of the window; from here on the share is yellow (seed 003)
-
 
 @dataclass(frozen=True)
 class SessionStatus:
@@ -15,6 +13,7 @@ class SessionStatus:
     n_tokens: int  # of the next question
     window_tokens: int
     model: str
+    is_high: bool = False  # at or over `session.warn_percent` of the window
     money: float | None = None  # None: the price is unknown
     activity: str = ""  # "compressing…"
     is_planning: bool = False
@@ -27,9 +26,9 @@ def list_fragments(status: SessionStatus) -> list[tuple[str, str]]:
     >>> [text for _, text in list_fragments(status)]
     ['tokens: 89k/128k (70%)', ' · cost 0.5000', ' · openai:m']
     """
-    share = status.n_tokens / status.window_tokens
+    percent = 100 * status.n_tokens // status.window_tokens
     used_text = f"{_format_tokens(status.n_tokens)}/{_format_tokens(status.window_tokens)}"
-    fragments = [("yellow" if share >= WARNING_SHARE else "green", f"tokens: {used_text} ({int(share * 100)}%)")]
+    fragments = [("yellow" if status.is_high else "green", f"tokens: {used_text} ({percent}%)")]
     if status.activity:
         fragments.append(("yellow", f" {status.activity}"))
     if status.money:

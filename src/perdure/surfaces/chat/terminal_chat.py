@@ -50,6 +50,7 @@ class TerminalChat:
     def __init__(self, console: Console, thread: SessionThread, line: InputLine, run_command: RunCommand) -> None:
         """run_command: runs a command of the command line in this home, and prints its answer."""
         self._console, self._thread, self._line, self._run_command = console, thread, line, run_command
+        thread.on_change = line.redraw
         self._actions: dict[str, Callable[[str], None]] = {
             "search": lambda text: self._run_command(["search"], _split_words(text)),
             "recall": lambda text: self._run_command(["recall"], ["--", text]),
@@ -136,14 +137,17 @@ class TerminalChat:
     def _make_listener(self, events: queue.SimpleQueue[TurnEvent]) -> TurnListener:
         from perdure.session.session import TurnListener
 
-        def tell_activity(activity: str) -> None:
-            self._thread.refresh(activity)
+        def tell_activity(text: str) -> None:
+            is_going_on = text.endswith("…")
+            self._thread.refresh(text if is_going_on else "")
+            if not is_going_on:
+                events.put(TurnEvent("note", text))
 
         return TurnListener(
             on_text=lambda piece: events.put(TurnEvent("text", piece)),
             on_thought=lambda piece: events.put(TurnEvent("thought", piece)),
             on_recall=lambda reply: (
-                events.put(TurnEvent("recall", format_recall(reply.notice))) if reply.notice else None
+                events.put(TurnEvent("note", format_recall(reply.notice))) if reply.notice else None
             ),
             on_call=lambda call: events.put(TurnEvent("call", call)),
             on_output=lambda message: events.put(TurnEvent("output", message)),
@@ -222,7 +226,11 @@ class TerminalChat:
                 self._console.print(Markdown(printable(message.text), hyperlinks=False))
 
     def _compact(self, focus: str) -> None:
-        self._print("not here yet", style="yellow")
+        def work(listener: TurnListener, cancel: threading.Event) -> bool:
+            return self._thread.compact(focus, listener, cancel) is not None
+
+        if self._run_turn(work) is False:
+            self._print("Nothing was left out: the session is as it was.", style="dim")
 
     def _toggle_planning(self, _: str) -> None:
         is_planning = not self._thread.is_planning

@@ -26,7 +26,7 @@ _RESERVED_ROWS = 3  # of the terminal, for the status and a margin
 class TurnEvent(NamedTuple):
     """Something that happens in a turn."""
 
-    kind: Literal["text", "thought", "recall", "call", "output", "activity"]
+    kind: Literal["text", "thought", "note", "call", "output"]
     value: Any  # a str; of a call a CallEntry, of an output a Message
 
 
@@ -81,7 +81,7 @@ class TurnScreen:
             self._pending += printable(event.value)
             return
         self._finish_text()
-        if event.kind == "recall":
+        if event.kind == "note":
             self._print(Text(printable(event.value), style="dim"))
         elif event.kind == "call":
             self._running = format_call(event.value)
