@@ -367,6 +367,26 @@ def test_without_a_model_one_line_says_how_to_set_one(place: Path, home: Path) -
     assert "perdure models set resident gguf FILE" in line
 
 
+def test_every_chat_command_of_the_guide_opens_a_chat(start, model: ModelServer, settings: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "chat.md"
+    lines = re.findall(r"^\$ perdure chat(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    with (settings / "config.toml").open("a") as config:
+        config.write(f'[models.roles.summariser]\nprovider = "openai"\nmodel = "small"\nurl = "{model.url}/v1"\n')
+    first = start()
+    first.enter("hello")
+    first.wait("OK.")
+    first.wait(is_at_prompt)
+    first.enter("/exit")
+    assert first.wait_end() == 0 and len(lines) == 4
+    session = entries(settings)[0].session
+    for line in lines:
+        terminal = start(*line.replace("s7k2", session).split())
+        assert "› hello" in terminal.scrollback or "--resume" not in line
+        terminal.enter("/exit")
+        assert terminal.wait_end() == 0
+    assert len({entry.session for entry in entries(settings) if hasattr(entry, "session")}) == 4
+
+
 def check_golden(name: str, screen: str) -> None:
     """Compare with tests/golden; UPDATE_GOLDEN=1 writes the file anew."""
     path = Path(__file__).parents[1] / "golden" / name

@@ -1,0 +1,188 @@
+"""`perdure ask` in a pipe, `perdure models set`, and the commands of docs/chat.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.models.chat import ChatReply, ToolCall, ToolSpec
+from perdure.session.log import create_log
+from perdure.session.session import Tool, ToolOutput, open_session
+from perdure.testing import ScriptedChat
+from rig.model_server import Answer, ModelServer
+
+ROOT = Path(__file__).parents[2]
+
+
+def begin(home: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
+    env = {
+        **os.environ,
+        "PERDURE_HOME": str(home),
+        "HOME": str(home.parent),
+        "USER": "ada",
+        "LOGNAME": "ada",
+        "TZ": "UTC",
+    }
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    program = [sys.executable, "-m", "perdure.surfaces.cli", *words]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(program, env=env, cwd=home.parent, text=True, **pipes, **more)
+
+
+def run(home: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    process = begin(home, *words)
+    out, err = process.communicate(stdin, timeout=120)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def model(home: Path):
+    with ModelServer() as server:
+        done = run(home, "models", "set", "resident", "openai", "scripted", "--url", f"{server.url}/v1")
+        assert done.returncode == 0, done.stderr
+        yield server
+
+
+def test_models_set_writes_the_settings_and_replaces_the_old_ones(home: Path) -> None:
+    done = run(home, "models", "set", "resident", "anthropic", "claude-x", "--key-env", "MY_KEY", "--window", "200000")
+    assert done.returncode == 0 and "anthropic:claude-x, no key in MY_KEY" in done.stdout
+    done = run(home, "models", "set", "resident", "gguf", "small.gguf", "--json")
+    assert json.loads(done.stdout)["result"]["missing"]
+    text = (home / "config.toml").read_text()
+    assert text == f'[models.roles.resident]\nprovider = "gguf"\nmodel = "{home.parent}/small.gguf"\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("set", "resident"), 2, "`perdure models set ROLE PROVIDER MODEL`"),
+        (("set", "nobody", "openai", "m"), 2, "ROLE is one of resident"),
+        (("set", "resident", "nobody", "m"), 3, "provider = 'nobody'"),
+        (("set", "resident", "openai", "m"), 3, "key_env must be set"),
+        (("list", "--url", "http://a"), 2, "only `perdure models set"),
+    ],
+)
+def test_models_set_refuses_what_makes_no_sense(words: tuple[str, ...], status: int, message: str, home: Path) -> None:
+    done = run(home, "models", *words)
+    assert done.returncode == status and message in done.stderr
+    assert not (home / "config.toml").exists()
+
+
+def test_the_answer_alone_is_on_standard_output(home: Path, model: ModelServer) -> None:
+    """U06: standard input in, plain text out."""
+    model.answers = [Answer("**8443**, behind nginx.\n\n- yes"), Answer("Because.")]
+    done = run(home, "ask", "--porcelain", stdin="which port?\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "**8443**, behind nginx.\n\n- yes\n", "")
+    assert model.requests[0].body["messages"][-1]["content"].startswith("which port?\n")
+    done = run(home, "ask", "review", "this", "-", stdin="a diff")
+    assert (done.returncode, done.stdout) == (0, "Because.\n")
+    assert model.requests[1].body["messages"][-1]["content"].startswith("review this\n\na diff")
+
+
+def test_a_session_goes_on_and_json_tells_its_id(home: Path, model: ModelServer) -> None:
+    first = json.loads(run(home, "ask", "the lighthouse is green", "--json").stdout)["result"]
+    assert first["answer"]["text"] == "OK." and first["answer"]["usage"]["n_output"] == 7
+    again = json.loads(run(home, "ask", "--resume", first["session"][:7], "and the door?", "--json").stdout)["result"]
+    assert again["session"] == first["session"]
+    assert [m["role"] for m in model.requests[-1].body["messages"]][-3:] == ["user", "assistant", "user"]
+
+
+def test_another_model_and_another_agent_answer(home: Path, model: ModelServer) -> None:
+    """The notes of one agent are not read by the other; its floor stands before its own sessions."""
+    assert run(home, "floor", "note", "the default agent's note").returncode == 0
+    run(home, "ask", "hello", "--model", "larger")
+    run(home, "ask", "hello", "--agent", "mira")
+    larger, mira = model.requests
+    assert larger.body["model"] == "larger" and "the default agent's note" in json.dumps(larger.body)
+    assert mira.body["model"] == "scripted" and "the default agent's note" not in json.dumps(mira.body)
+    with perdure.open(home, user="ada", agent="mira") as opened:
+        runs = [opened.archive.read_run(entry) for entry in opened.archive.ledger.list_runs()]
+        assert sorted(run.agent for run in runs) == ["default", "mira"]
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "answers", "status", "message"),
+    [
+        (("ask", ""), "", [], 2, "give a message"),
+        (("ask", "--resume", "zzz", "hi"), "", [], 4, "There is no session or entry of this name"),
+        (("ask", "--model", "miner", "hi"), "", [], 3, "models.roles.miner has no provider"),
+        (("ask", "hi"), "", [Answer("no such model", status=404)], 1, "The endpoint refused the request"),
+        (("chat",), "", [], 2, "a chat needs a terminal; `perdure ask`"),
+    ],
+)
+def test_exit_statuses(
+    words: tuple[str, ...], stdin: str, answers: list[Answer], status: int, message: str, home: Path, model: ModelServer
+) -> None:  # fmt: skip
+    model.answers = answers
+    done = run(home, *words, stdin=stdin)
+    assert (done.returncode, done.stdout) == (status, "") and message in done.stderr
+
+
+def test_without_a_model_the_error_says_how_to_set_one(home: Path) -> None:
+    done = run(home, "ask", "hi")
+    assert done.returncode == 3 and "perdure models set resident gguf FILE" in done.stderr
+    answer = json.loads(run(home, "ask", "hi", "--json").stdout)
+    assert answer["error"]["code"] == "model-missing"
+
+
+def test_a_session_that_another_process_holds(home: Path, model: ModelServer) -> None:
+    with perdure.open(home, user="ada") as opened:
+        log = create_log(opened, cwd=None)
+        done = run(home, "ask", "--resume", log.session, "hi")
+        log.close()
+    assert done.returncode == 5 and "--fork" in done.stderr
+
+
+def test_an_interrupt_ends_with_status_130(home: Path, model: ModelServer) -> None:
+    model.answers = [Answer("too late", delay_s=60)]
+    process = begin(home, "ask", "hi")
+    ends_at = time.monotonic() + 60
+    while not model.requests:
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_calls_are_not_run_after_the_last_answer(home: Path) -> None:
+    """--max-turns: what the model wanted is answered in the log, so that the session can go on."""
+    calls = [ChatReply("", calls=(ToolCall(f"c{n}", "look", {}),), stop="tool") for n in range(3)]
+    chat, n_looks = ScriptedChat([*calls, "Done."]), []
+    tool = Tool(ToolSpec("look", "Look.", {"type": "object"}), lambda _: n_looks.append(1) or ToolOutput("seen"))
+    with perdure.open(home, user="ada") as opened, open_session(opened, chat=chat, tools=[tool]) as session:
+        with pytest.raises(perdure.errors.AnswersSpent):
+            session.say("look three times", max_answers=2)
+        assert len(chat.asked) == 2 and len(n_looks) == 1
+        assert session.say("go on", max_answers=2).text == "Done."
+        shown = [message.text for message in chat.asked[-1].messages if message.role == "tool"]
+    assert [text.partition(":")[0] for text in shown] == ["seen", "not run", "seen"]
+
+
+def test_every_command_of_the_guide_runs(home: Path, model: ModelServer) -> None:
+    """Those of `perdure chat` run in a terminal: tests/e2e/test_chat_terminal.py."""
+    blocks = re.findall(r"```console\n(.*?)```", (ROOT / "docs/chat.md").read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    session = json.loads(run(home, "ask", "hi", "--json").stdout)["result"]["session"]
+    asks = [line for line in lines if line.startswith("perdure ask")]
+    sets = [line for line in lines if line.startswith("perdure models set")]
+    assert len(asks) > 3 and len(sets) == 3
+    for line in [*asks, *sets]:
+        done = run(home, *shlex.split(line.replace("s7k2", session))[1:])
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
