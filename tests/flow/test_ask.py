@@ -17,8 +17,10 @@ import pytest
 
 import perdure
 from perdure.models.chat import ChatReply, ToolCall, ToolSpec
+from perdure.session.calls import Tool, ToolOutput
 from perdure.session.log import create_log
-from perdure.session.session import Tool, ToolOutput, open_session
+from perdure.session.session import open_session
+from perdure.session.turn_budget import TurnBudget
 from perdure.testing import ScriptedChat
 from rig.model_server import Answer, ModelServer
 
@@ -166,11 +168,14 @@ def test_calls_are_not_run_after_the_last_answer(home: Path) -> None:
     calls = [ChatReply("", calls=(ToolCall(f"c{n}", "look", {}),), stop="tool") for n in range(3)]
     chat, n_looks = ScriptedChat([*calls, "Done."]), []
     tool = Tool(ToolSpec("look", "Look.", {"type": "object"}), lambda _: n_looks.append(1) or ToolOutput("seen"))
-    with perdure.open(home, user="ada") as opened, open_session(opened, chat=chat, tools=[tool]) as session:
-        with pytest.raises(perdure.errors.AnswersSpent):
-            session.say("look three times", max_answers=2)
+    with (
+        perdure.open(home, user="ada") as opened,
+        open_session(opened, chat=chat, tools=[tool], budget=TurnBudget(max_turns=2)) as session,
+    ):
+        with pytest.raises(perdure.errors.TurnBudgetSpent):
+            session.say("look three times")
         assert len(chat.asked) == 2 and len(n_looks) == 1
-        assert session.say("go on", max_answers=2).text == "Done."
+        assert session.say("go on").text == "Done."
         shown = [message.text for message in chat.asked[-1].messages if message.role == "tool"]
     assert [text.partition(":")[0] for text in shown] == ["seen", "not run", "seen"]
 

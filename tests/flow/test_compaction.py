@@ -16,8 +16,9 @@ from perdure.formats.perdure import AnyEntry, Boundary, ImageEntry, Mask, Messag
 from perdure.models.chat import ChatMessage, ChatReply, NativeBlocks, ToolCall, ToolSpec
 from perdure.session.assemble import assemble_messages, assemble_zones
 from perdure.session.bill import make_bill
+from perdure.session.calls import Tool, ToolOutput
 from perdure.session.log import read_path
-from perdure.session.session import TurnListener, Session, Tool, ToolOutput, open_session
+from perdure.session.session import Session, TurnListener, open_session
 from perdure.session.summary import parse_summary
 from perdure.surfaces.cli import cli
 from perdure.testing import ScriptedChat

@@ -23,9 +23,10 @@ from perdure.errors import (
 )
 from perdure.formats.perdure import INTERRUPTED, Message
 from perdure.models.chat import ChatReply, ToolCall, ToolSpec
+from perdure.session.calls import Tool, ToolOutput
 from perdure.session.catalog import list_sessions
 from perdure.session.log import read_path
-from perdure.session.session import Tool, ToolOutput, open_session
+from perdure.session.session import open_session
 from perdure.testing import ScriptedChat
 from perdure.types import Origin
 

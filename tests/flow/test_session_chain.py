@@ -13,9 +13,10 @@ import perdure
 from perdure.errors import SessionMissing, UsageError
 from perdure.formats.perdure import Boundary, Message, UsageEntry
 from perdure.models.chat import ChatReply, TokenUsage, ToolCall, ToolSpec
+from perdure.session.calls import Tool, ToolOutput
 from perdure.session.catalog import add_totals, list_sessions, read_overview, resolve_name, to_totals
 from perdure.session.log import create_log, open_log, read_path, read_tree
-from perdure.session.session import Tool, ToolOutput, open_session
+from perdure.session.session import open_session
 from perdure.surfaces.cli import cli
 from perdure.testing import ScriptedChat
 from perdure.types import ForgetRequest

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from perdure.home import open_home
 from perdure.models.chat import ToolSpec
-from perdure.session.session import Tool, ToolOutput
+from perdure.session.calls import Tool, ToolOutput
 from perdure.surfaces.chat.input_line import InputLine
 from perdure.surfaces.chat.session_thread import SessionThread
 from perdure.surfaces.chat.terminal_chat import TerminalChat, to_toolbar

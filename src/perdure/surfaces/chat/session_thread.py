@@ -18,7 +18,8 @@ from perdure.surfaces.chat.status_bar import SessionStatus
 if TYPE_CHECKING:
     from perdure.formats.perdure import AnyEntry, Boundary, Message
     from perdure.home import Home
-    from perdure.session.session import Session, Tool, TurnListener
+    from perdure.session.calls import Tool
+    from perdure.session.session import Session, TurnListener
 
 Result = TypeVar("Result")
 CLOSE_S = 5.0  # leaving waits so long for work that goes on; what was said is on disk before

@@ -56,19 +56,18 @@ def ask_command(
     is. docs/chat.md lists the exit statuses.
     """
     from perdure.session.session import find_chat, open_session
+    from perdure.session.turn_budget import TurnBudget
 
-    text = _read_message(message)
+    text, budget = _read_message(message), TurnBudget(max_turns=max_turns or 0)
     is_quiet = porcelain or shell.as_json
     with (
         shell.open_home(create=True, agent=agent) as home,
-        open_session(home, resume, cwd=str(Path.cwd()), chat=find_chat(home, model)) as session,
+        open_session(home, resume, cwd=str(Path.cwd()), chat=find_chat(home, model), budget=budget) as session,
     ):
         cancel = threading.Event()
         signal.signal(signal.SIGINT, lambda *_: _cancel_once(cancel))
         try:
-            answer = session.say(
-                text, listener=_make_listener(shell, is_quiet=is_quiet), cancel=cancel, max_answers=max_turns or 0
-            )
+            answer = session.say(text, listener=_make_listener(shell, is_quiet=is_quiet), cancel=cancel)
         except ModelCancelled:
             sys.exit(INTERRUPTED_STATUS)
         if shell.as_json:
