@@ -6,6 +6,7 @@ Standard library only and cheap to import, because a hook needs it in every proc
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -23,3 +24,18 @@ def read_variable(name: str) -> str | None:
 def find_user_home() -> Path:
     """Return the folder in which agents keep their transcripts by default."""
     return Path.home()
+
+
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
+
+
+def copy_variables(*, keep: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables that a command of a model gets: all but those whose names look like secrets.
+
+    keep: names that are given anyhow.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in keep or not any(word in name.upper() for word in _SECRET_WORDS)
+    }

@@ -24,6 +24,7 @@ PerdureError
 │   └── ReadOnlyHome
 ├── PackageMissing             an optional part is not installed
 ├── ConfigFault                a setting in config.toml is not valid
+│   └── DefinitionFault
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
 │   └── DamagedRun
@@ -43,6 +44,7 @@ PerdureError
 │   ├── BadAnswer
 │   ├── ModelCancelled
 │   ├── ContextTooLarge
+│   ├── TurnBudgetSpent
 │   ├── BudgetSpent
 │   ├── MeterFault
 │   ├── TextRefused
@@ -108,7 +110,7 @@ class EditRefused(UsageError):
 
 
 class ToolError(UsageError):
-    """The memory tool refused a command; the detail is the text for the model. Nothing was changed."""
+    """A tool refused a call; the detail is the text for the model. Nothing was changed."""
 
 
 class NotFound(PerdureError):
@@ -211,6 +213,10 @@ class ConfigFault(PerdureError):
     exit_code = 3
 
 
+class DefinitionFault(ConfigFault):
+    """The page agent.yaml of the floor cannot be understood. Correct the named key; docs/agent.md lists them all."""
+
+
 class ArchiveFault(PerdureError):
     """The archive refused this write to protect its data. Run `perdure verify`."""
 
@@ -293,6 +299,10 @@ class ContextTooLarge(ModelFault):
     """The context does not fit the window of the model. Shorten the largest parts, or set a model with a larger window
     (`window_tokens` of its role). `perdure floor` edits the layers of the floor.
     """
+
+
+class TurnBudgetSpent(ModelFault):
+    """The model wanted to go on, and a limit of this message is reached. What was done is kept: say "go on"."""
 
 
 class BudgetSpent(ModelFault):

@@ -19,7 +19,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from perdure.config import CapsConfig, ModelsConfig
-from perdure.errors import BadAnswer, ModelBusy, ModelFault, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable
+from perdure.errors import (
+    BadAnswer,
+    ModelBusy,
+    ModelCancelled,
+    ModelFault,
+    ModelLate,
+    ModelNonsense,
+    ModelRefused,
+    ModelUnreachable,
+)
 from perdure.models import gguf
 from perdure.models.anthropic_chat import AnthropicChat
 from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec, find_violation
@@ -214,6 +223,28 @@ def test_conversation_with_tools_continues(any_model: Scene) -> None:
     any_model.tell(Answer("You are welcome."))
     tools = [] if isinstance(any_model.chat, ClientChat) else [TOOL]
     assert any_model.chat.reply(TALK, tools=tools).text
+
+
+def test_a_ragged_conversation_is_put_in_order(any_model: Scene) -> None:
+    """Messages in a row, an empty answer, a failed call: chat templates refuse what does not alternate."""
+    any_model.tell(Answer("You are welcome."))
+    failed = [ChatMessage("tool", "no such city", call_id=call.id, is_error=True) for call in TALK[2].calls]
+    history = [ASKED[0], ASKED[1], ChatMessage("user", "And?"), *TALK[2:3], *failed, ChatMessage("assistant", " ")]
+    tools = [] if isinstance(any_model.chat, ClientChat) else [TOOL]
+    assert any_model.chat.reply([*history, ChatMessage("user", "Well?")], tools=tools).text
+
+
+def test_a_listener_can_cancel(any_model: Scene) -> None:
+    if isinstance(any_model.chat, ClientChat):
+        pytest.skip("its answer arrives whole")
+    cancel = threading.Event()
+    any_model.tell(Answer("In 1815, in London."))
+    with pytest.raises(ModelCancelled) as caught:
+        any_model.chat.reply(ASKED, on_text=lambda _: cancel.set(), cancel=cancel)
+    assert isinstance(caught.value.usage, TokenUsage) and caught.value.usage.n_output > 0
+    any_model.tell(Answer("In 1815."))
+    assert any_model.chat.reply(ASKED, cancel=threading.Event()).text
+    assert any_model.chat.window_tokens >= 8192
 
 
 @pytest.mark.parametrize("name", CLIENTS)

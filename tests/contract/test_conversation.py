@@ -20,17 +20,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from perdure.access.redact import mask
 from perdure.config import ModelsConfig
 from perdure.errors import ModelCancelled, ModelRefused
 from perdure.models.anthropic_chat import AnthropicChat
 from perdure.models.chat import Chat, ChatMessage, ChatReply, MessageImage, NativeBlocks, TokenUsage, ToolCall, ToolSpec
 from perdure.models.client_chat import ClientChat
 from perdure.models.gguf import GgufChat
-from perdure.models.openai_chat import OpenAIChat
+from perdure.models.openai_chat import OpenAIChat, PartialCompletion, build_request
 from perdure.models.roles import Roles
 from perdure.models.settings import ModelSettings
 from perdure.testing import ScriptedChat
-from rig import local_model
+from rig import local_model, model_server
 from rig.model_server import Answer, ModelServer
 from rig.scripted_client import ScriptedClient
 
@@ -171,6 +172,13 @@ def test_usage_of_each_call_counts_the_cache_apart(kind: str, server: ModelServe
     assert all(usage.n_output == 7 and 0 < usage.n_input < 100 for usage in usages)
 
 
+def test_deepseek_counts_its_cache_elsewhere() -> None:
+    completion = PartialCompletion()
+    completion.take({"usage": {"prompt_tokens": 100, "completion_tokens": 5, "prompt_cache_hit_tokens": 64}})
+    completion.has_begun = True
+    assert completion.count_usage([]) == TokenUsage(36, 5, 64)
+
+
 def test_another_library_sends_the_same_turns(server: ModelServer) -> None:
     pydantic_ai = pytest.importorskip("pydantic_ai")
     from pydantic_ai.models.anthropic import AnthropicModel
@@ -258,6 +266,24 @@ def test_details_of_reasoning_are_put_together(server: ModelServer) -> None:
     assert block["reasoning_details"] == [{**first, "text": "Hm, so.", "signature": "c2ln"}, encrypted]
 
 
+def test_thoughts_among_the_parts_of_the_content(server: ModelServer) -> None:
+    """The form of Mistral's models that think."""
+
+    def think(text: str) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+    deltas = [{"content": [think("Hm, ")]}, {"content": [think("so.")]}, {"content": [{"type": "text", "text": "In "}]}]
+    server.answers = [Answer("1815.", thoughts=deltas)]
+    chat, thoughts = make_chat("openai", server), []
+    reply = chat.reply([ChatMessage("user", "?")], on_thought=thoughts.append)
+    assert (reply.text, reply.thought, thoughts) == ("In 1815.", "Hm, so.", ["Hm, ", "so."])
+    chat.reply([ChatMessage("user", "?"), to_message(reply), ChatMessage("user", "And?")])
+    assert server.requests[1].body["messages"][1] == {
+        "role": "assistant",
+        "content": [think("Hm, so."), {"type": "text", "text": "In 1815."}],
+    }
+
+
 def test_thoughts_of_another_model_are_left_out(kind: str, server: ModelServer) -> None:
     server.answers = script(kind)
     other_kind = "openai" if kind == "anthropic" else "anthropic"
@@ -274,8 +300,6 @@ def test_thoughts_of_another_model_are_left_out(kind: str, server: ModelServer) 
 
 def test_deepseek_gets_a_thought_with_each_call() -> None:
     """It refuses a call without one, also one that another model made (opencode#24722)."""
-    from perdure.models.openai_chat import build_request
-
     call = ChatMessage("assistant", "", (ToolCall("c1", "weather", {}),))
     for provider, is_there in (("openai:api.deepseek.com", True), ("openai:api.openai.com", False)):
         (message,) = build_request([call], None, [], provider)["messages"]
@@ -308,8 +332,6 @@ def test_a_secret_in_a_block_takes_the_block_along(kind: str, server: ModelServe
         replace(clean, thoughts=leaky_thoughts),
         replace(clean, calls=[("weather", {"b": secret})]),
     ]
-    from perdure.access.redact import mask
-
     chat = Roles(tmp_path, ModelsConfig(), mask=mask, chats={"resident": make_chat(kind, server)}).get_chat(
         "resident", job="x"
     )
@@ -334,10 +356,9 @@ def test_an_answer_without_words_says_why(kind: str, server: ModelServer) -> Non
     end: Any = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 9}}
     if kind == "openai":
         end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
-    from rig.model_server import chat as chat_events
-    from rig.model_server import messages as message_events
-
-    events = (message_events if kind == "anthropic" else chat_events)({"messages": [], "model": "m-1"}, cut)[1]
+    events = (model_server.messages if kind == "anthropic" else model_server.chat)(
+        {"messages": [], "model": "m-1"}, cut
+    )[1]
     n_kept = len(events) - (2 if kind == "anthropic" else 3)
     server.answers = [
         Answer(events=[*events[:n_kept], f"event: {end.get('type')}\ndata: {json.dumps(end)}\n\n".encode()])
@@ -477,18 +498,7 @@ def test_a_cancel_before_the_call_sends_nothing(model: str, server: ModelServer,
     assert server.requests == []
 
 
-@pytest.mark.parametrize("model", ["scripted", "anthropic", "openai", "gguf"])
-def test_a_listener_can_cancel(model: str, server: ModelServer) -> None:
-    cancel = threading.Event()
-    chats: dict[str, Any] = {"scripted": ScriptedChat, "gguf": real_chat}
-    chat = chats[model]() if model in chats else make_chat(model, server)
-    with pytest.raises(ModelCancelled) as caught:
-        chat.reply([ChatMessage("user", "Write about a harbour.")], on_text=lambda _: cancel.set(), cancel=cancel)
-    assert isinstance(caught.value.usage, TokenUsage) and caught.value.usage.n_output > 0
-    assert chat.reply([ChatMessage("user", "Hi.")], cancel=threading.Event()).stop in ("end", "length")
-
-
-def test_a_local_model_stops_while_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_model_stops_while_it_reads() -> None:
     """The caller is free at once; the model is, after the batch of the question that it reads."""
     chat = real_chat()
     chat.reply([ChatMessage("user", "Hi.")])

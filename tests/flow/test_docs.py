@@ -172,8 +172,9 @@ def settings(table: Any, lead: str = "") -> Iterator[str]:
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if each := field.metadata.get("each"):
-            key = "NAME" if field.name == "sources" else "MODEL"
-            yield from settings(each(), f"{lead}{field.name}.{key}.")
+            key = {"sources": "NAME", "effort": "JOB"}.get(field.name, "MODEL")
+            name = f"{lead}{field.name}.{key}"
+            yield from settings(each(), f"{name}.") if dataclasses.is_dataclass(each) else [name]
         elif dataclasses.is_dataclass(value):
             yield from settings(value, f"{lead}{field.name}.")
         else:

@@ -90,6 +90,7 @@ class Message(Entry, frozen=True, tag="message", kw_only=True):
     tool: str = ""  # its name
     is_error: bool = False
     provider: str = ""  # of an answer: who gave it
+    permission: str = ""  # why the call ran, or why it did not: a mode, a rule, the answer of a person
     model: str = ""
     stop: str = ""  # of the model's: end, tool, length, refused, cancelled, failed
     usage: UsageEntry | None = None

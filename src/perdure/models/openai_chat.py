@@ -121,7 +121,8 @@ def _to_openai_message(message: ChatMessage, provider: str) -> Json:
     return json_message
 
 
-_THOUGHT_FIELDS = ("reasoning_content", "reasoning")  # the same in the words of different endpoints
+_PART_THOUGHT = "content_thought"  # our own name: Mistral puts thoughts among the parts of the content
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", _PART_THOUGHT)  # the same in the words of different endpoints
 _CALL_FIELDS = {"index", "id", "type", "function"}
 
 
@@ -146,7 +147,7 @@ class PartialCompletion:
         pieces: list[AnswerPiece] = []
         for choice in chunk.get("choices") or ():
             self._stop = choice.get("finish_reason") or self._stop
-            delta = choice.get("delta") or {}
+            delta = _split_content(choice.get("delta") or {})
             thought = self._add_thought(delta)
             text = self._add_delta(delta)
             pieces += [AnswerPiece(thought, is_thought=True)] * bool(thought) + [AnswerPiece(text)] * bool(text)
@@ -218,6 +219,9 @@ class PartialCompletion:
         if not (reply.text.strip() or reply.calls):
             return None
         native: Json = {"role": "assistant", "content": reply.text, **self._thoughts}
+        if thought := native.pop(_PART_THOUGHT, ""):
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
+            native["content"] = [thinking, *([{"type": "text", "text": reply.text}] if reply.text else [])]
         if self._thought_details:
             native["reasoning_details"] = self._thought_details
         if self._calls:
@@ -243,11 +247,25 @@ class PartialCompletion:
             call_texts = (call["name"] + call["arguments"] for call in self._calls.values())
             return estimate_usage(messages, "".join((self._read_thought(), *self._pieces, *call_texts)))
         details = self._usage.get("prompt_tokens_details") or {}
-        n_read, n_written = details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0
+        n_read = details.get("cached_tokens") or self._usage.get("prompt_cache_hit_tokens") or 0  # the second: DeepSeek
+        n_written = details.get("cache_write_tokens") or 0
         n_prompt = self._usage.get("prompt_tokens") or 0
         return TokenUsage(
             max(0, n_prompt - n_read - n_written), self._usage.get("completion_tokens") or 0, n_read, n_written
         )
+
+
+def _split_content(delta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a delta whose content is text, with the thoughts among its parts in a field of their own."""
+    if not isinstance(delta.get("content"), list):
+        return delta
+    texts, thoughts = [], []
+    for part in delta["content"]:
+        if part.get("type") == "thinking":
+            thoughts += [inner.get("text") or "" for inner in part.get("thinking") or ()]
+        else:
+            texts.append(part.get("text") or "")
+    return {**delta, "content": "".join(texts), _PART_THOUGHT: "".join(thoughts)}
 
 
 def _add_detail(details: list[Json], detail: Mapping[str, Any]) -> None:

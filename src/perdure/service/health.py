@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import resource
 import shutil
 import sys
@@ -26,6 +27,7 @@ from perdure import disk, log
 from perdure.errors import ArchiveFault
 from perdure.home import Home
 
+GONE_S = 600.0  # a proxy whose process ended without a word is a problem so long
 STALE_S = 40.0  # longest time without a proof; with the watchdog's minute, an alert comes within two
 PARTS = {
     "keeper": "the thread that archives and indexes is stuck",
@@ -69,9 +71,13 @@ class HealthState:
             del self.proxies[report.address]
 
     def list_proxies(self) -> list[dict[str, Any]]:
-        """List the last report of each proxy, with its age."""
+        """List the last report of each proxy, with its age; not of one whose process ended long ago."""
         now_s = time.monotonic()
-        reports = sorted(self.proxies.copy().values(), key=lambda item: item[1].address)
+        reports = [
+            (at_s, report)
+            for _, (at_s, report) in sorted(self.proxies.copy().items())
+            if now_s - at_s < GONE_S or _is_alive(report.pid)
+        ]
         return [{**msgspec.to_builtins(report), "proven_s_ago": round(now_s - at_s, 1)} for at_s, report in reports]
 
     def record_proof(self, part: str) -> None:
@@ -83,6 +89,14 @@ class HealthState:
         """Return the seconds since the last proof of each part."""
         now_s = time.monotonic()
         return {part: round(now_s - at_s, 1) for part, at_s in dict(self.proofs_s).items()}
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def list_problems(

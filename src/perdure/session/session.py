@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from perdure import turn
 from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
-from perdure.errors import ConfigFault, ModelCancelled, ModelFault
+from perdure.errors import ConfigFault, ModelCancelled, ModelFault, TurnBudgetSpent
 from perdure.formats.perdure import (
     INTERRUPTED,
     Boundary,
@@ -28,14 +29,16 @@ from perdure.formats.perdure import (
     NativeEntry,
     UsageEntry,
 )
-from perdure.models.chat import Chat, ChatReply, ToolSpec
+from perdure.models.chat import Chat, ChatReply
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
 from perdure.session.budget import ContextSize
+from perdure.session.calls import Decide, Tool, ToolOutput, allow_call, run_calls
 from perdure.session.catalog import resolve_name
 from perdure.session.compact import Compactor, RoomRequest
 from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree
 from perdure.session.tree import list_branch_summaries, list_open_calls
+from perdure.session.turn_budget import TurnBudget, TurnSpending
 from perdure.types import OWN_RUNTIME
 
 if TYPE_CHECKING:
@@ -44,23 +47,9 @@ if TYPE_CHECKING:
 RECALL_MS = 1000  # a message waits for recall at most so long
 _RESIDENT_MS = 300  # of it, for the resident home; it has its models loaded
 JOB = "chat"  # the job under which the calls are metered
+NO_BUDGET = TurnBudget()
+NOT_RUN = "not run: a limit of this message is reached"
 NO_MODEL = "models.roles.resident has no model; docs/models.md shows how to set one (a provider, or a local GGUF file)"
-
-
-@dataclass(frozen=True)
-class ToolOutput:
-    """What a tool gives back to the model."""
-
-    text: str
-    is_error: bool = False
-
-
-@dataclass(frozen=True)
-class Tool:
-    """A tool that the model may call."""
-
-    spec: ToolSpec
-    run: Callable[[Mapping[str, Any]], ToolOutput]
 
 
 @dataclass(frozen=True)
@@ -75,12 +64,29 @@ class Listener:
     on_compact: Callable[[str], None] | None = None  # "compressing…" begins and ends
 
 
+@contextmanager
+def _limit_time(max_s: float, cancel: threading.Event) -> Iterator[None]:
+    """Set an event after so many seconds; 0: never."""
+    timer = threading.Timer(max_s, cancel.set)
+    timer.daemon = True
+    if max_s:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class Session:
     """One session, held by this process. Use it from one thread, and close it."""
 
-    def __init__(self, home: Home, log: SessionLog, chat: Chat, *, tools: Sequence[Tool] = (), mode: str | None = None):
-        """Go on with a session. mode: "keyword" recalls without a model."""
+    def __init__(
+        self, home: Home, log: SessionLog, chat: Chat, *, tools: Sequence[Tool] = (), mode: str | None = None,
+        decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET,
+    ) -> None:  # fmt: skip
+        """Go on with a session. mode: "keyword" recalls without a model. decide: says whether a call may run."""
         self._home, self._log, self._chat, self._mode = home, log, chat, mode
+        self._decide, self._budget = decide, budget
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
         self._listener = Listener()
@@ -121,8 +127,10 @@ class Session:
     ) -> Message:
         """Send a message of a person, and return the model's last answer; all of it is kept.
 
-        Raises ModelFault: what was said until then is kept, and the next message goes on from there.
+        Raises ModelFault: what was said until then is kept, and the next message goes on from there; TurnBudgetSpent.
+        At the end of its time, `cancel` is set.
         """
+        self._close_open_calls()
         message = Message(role="user", text=text, images=tuple(images), **self._log.make_fields())
         self._log.append(message)
         self._listener = listener
@@ -158,12 +166,24 @@ class Session:
 
     def _answer(self, listener: Listener, cancel: threading.Event | None) -> Message:
         """Ask the model, and run the tools that it calls, until it answers without a call."""
-        while True:
-            message = self._ask_model(listener, cancel)
-            if not message.calls:
-                return message
-            for call in message.calls:
-                self._run_call(call, listener)
+        cancel, spending, started_s = cancel or threading.Event(), TurnSpending(), time.monotonic()
+        with _limit_time(self._budget.max_s, cancel):
+            while True:
+                try:
+                    message = self._ask_model(listener, cancel)
+                except ModelCancelled as error:
+                    if spent := spending.find_spent(self._budget, took_s=time.monotonic() - started_s):
+                        raise TurnBudgetSpent(spent) from error
+                    raise
+                spending.add(message)
+                if not message.calls:
+                    return message
+                spent = spending.find_spent(self._budget, took_s=time.monotonic() - started_s)
+                if spent:
+                    for call in message.calls:
+                        self._append_output(call, ToolOutput(NOT_RUN, is_error=True))
+                    raise TurnBudgetSpent(spent)
+                self._run_calls(message.calls, listener, cancel)
 
     def _ask_model(self, listener: Listener, cancel: threading.Event | None) -> Message:
         """Ask for one answer, and log it; a cancelled one as far as it came."""
@@ -212,21 +232,12 @@ class Session:
             **self._log.make_fields(),
         )
 
-    def _run_call(self, call: CallEntry, listener: Listener) -> None:
-        """Run one call, and log what it gives back."""
-        if listener.on_call:
-            listener.on_call(call)
-        tool = self._tools.get(call.name)
-        if tool is None:
-            output = ToolOutput(f"there is no tool {call.name!r}", is_error=True)
-        else:
-            try:
-                output = tool.run(call.input)
-            except Exception as error:  # noqa: BLE001 - the model reads what a tool could not do, and goes on
-                output = ToolOutput(f"{type(error).__name__}: {error}", is_error=True)
-        message = self._append_output(call, output)
-        if listener.on_output:
-            listener.on_output(message)
+    def _run_calls(self, calls: Sequence[CallEntry], listener: Listener, cancel: threading.Event) -> None:
+        """Run the calls of an answer, and log what they give back."""
+        for call, output in run_calls(calls, self._tools, cancel, decide=self._decide, on_call=listener.on_call):
+            message = self._append_output(call, output)
+            if listener.on_output:
+                listener.on_output(message)
 
     def _append_output(self, call: CallEntry, output: ToolOutput) -> Message:
         message = Message(
@@ -235,6 +246,8 @@ class Session:
             call_id=call.id,
             tool=call.name,
             is_error=output.is_error,
+            images=output.images,
+            permission=output.permission,
             **self._log.make_fields(),
         )
         self._log.append(message)
@@ -293,7 +306,7 @@ class Session:
         }
 
 
-def open_session(
+def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the home have defaults
     home: Home,
     resume: str = "",
     *,
@@ -303,26 +316,30 @@ def open_session(
     tools: Sequence[Tool] = (),
     mode: str | None = None,
     job: str = JOB,
+    decide: Decide = allow_call,
+    budget: TurnBudget = NO_BUDGET,
 ) -> Session:
     """Begin a session, or go on with one.
 
     resume: the beginning of the id of a session, its number in the list, or "last" for the last one of this project;
     or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
-    another branch. fork: go on as a session of its own. chat: your own model, instead of the
-    one that the settings give the role resident. Raises SessionMissing, SessionHeld, ConfigFault where no model is set.
+    another branch. fork: go on as a session of its own. chat: your own model, instead of the one that the settings give
+    the role resident. decide: says whether a call may run. budget: of one message. Raises SessionMissing, SessionHeld,
+    ConfigFault where no model is set.
     """
     chat = chat or home.chat("resident", job=job)
     if chat is None:
         raise ConfigFault(NO_MODEL)
+    options: dict[str, Any] = {"tools": tools, "mode": mode, "decide": decide, "budget": budget}
     if not resume:
-        return Session(home, create_log(home, cwd=cwd), chat, tools=tools, mode=mode)
+        return Session(home, create_log(home, cwd=cwd), chat, **options)
     session, entry = resolve_name(home, resume, cwd=cwd)
     if fork:
         leaf, cwd = entry or read_tree(home, session).leaf, cwd or read_start(home, session).cwd or None
-        forked = Session(home, create_log(home, cwd=cwd, forked_from=(session, leaf)), chat, tools=tools, mode=mode)
+        forked = Session(home, create_log(home, cwd=cwd, forked_from=(session, leaf)), chat, **options)
         forked.copy_texts(session)
         return forked
     log = open_log(home, session)
     if entry:
         log.move_leaf(entry)
-    return Session(home, log, chat, tools=tools, mode=mode)
+    return Session(home, log, chat, **options)

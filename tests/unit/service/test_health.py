@@ -1,3 +1,6 @@
+import os
+import subprocess
+import time
 from datetime import UTC, datetime
 
 import msgspec
@@ -5,6 +8,7 @@ import msgspec
 from perdure import log
 from perdure.capture import alert
 from perdure.service.health import (
+    GONE_S,
     HealthState,
     ProxyReport,
     find_quantile,
@@ -47,6 +51,16 @@ def test_a_proxy_that_hangs_is_named_and_one_that_ended_is_not():
         WELL, {}, outbox_age_s=0, failure_code="", stale_s=40, proxies=[{**proxy, "proven_s_ago": 41.0}, proxy]
     )
     assert problems == ["the proxy at http://127.0.0.1:8788 (process 7) has not answered for 41 s"]
+
+
+def test_a_proxy_whose_process_ended_without_a_word_is_a_problem_for_a_while():
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    state, now_s = HealthState(datetime.now(UTC)), time.monotonic()
+    for port, pid, age_s in ((1, ended.pid, 60), (2, ended.pid, GONE_S + 1), (3, os.getpid(), GONE_S + 1)):
+        report = ProxyReport(f"http://127.0.0.1:{port}", pid, "2026-11-25T00:00:00+00:00", 0, 0, 0, 0)
+        state.proxies[report.address] = (now_s - age_s, report)
+    assert [proxy["address"][-1] for proxy in state.list_proxies()] == ["1", "3"]
 
 
 def test_answers_are_counted_by_how_they_came_out():

@@ -1,0 +1,1 @@
+"""Perdure's own agent: its definition, its tools, and what they may do."""

@@ -1,0 +1,121 @@
+"""Open a session of the agent: its definition, its tools and its permissions, the same on every surface."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perdure.agent.definition import AgentDefinition, read_definition
+from perdure.agent.folders import ProjectFolders
+from perdure.agent.permission import Mode, OnAsk, PermissionGate
+from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
+from perdure.agent.tools import files, grep, listing, memory, person
+from perdure.agent.tools.person import OnQuestion
+from perdure.agent.tools.shell import Shell
+from perdure.models.chat import Chat
+from perdure.session.calls import Tool
+from perdure.session.log import read_start, resolve_entry
+from perdure.session.session import JOB, Session, open_session
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+
+
+@dataclass
+class Agent:
+    """An open session with tools. Close it."""
+
+    session: Session
+    definition: AgentDefinition
+    gate: PermissionGate
+    sandbox: Sandbox
+    _outputs: tempfile.TemporaryDirectory[str]  # full outputs, and /tmp of the commands; gone with the session
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the session up, and delete the full outputs of its commands."""
+        self.session.close()
+        self._outputs.cleanup()
+
+
+def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have defaults
+    home: Home,
+    resume: str = "",
+    *,
+    fork: bool = False,
+    cwd: str | None = None,
+    chat: Chat | None = None,
+    mode: Mode | None = None,
+    on_ask: OnAsk | None = None,
+    on_question: OnQuestion | None = None,
+    job: str = JOB,
+    recall_mode: str | None = None,
+) -> Agent:
+    """Begin a session with the tools of this home's agent, or go on with one.
+
+    resume, fork, chat, job: as in `open_session`. cwd: the folder to work in; of a session that goes on its own. mode:
+    instead of the one in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are denied.
+    on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model. Raises
+    DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
+    """
+    definition = read_definition(home)
+    definition = replace(definition, mode=mode) if mode else definition
+    if resume and not cwd:
+        cwd = read_start(home, resolve_entry(home, resume)[0]).cwd
+    start = Path(cwd or Path.cwd()).resolve()
+    outputs = tempfile.TemporaryDirectory(prefix="perdure-agent-")
+    folders = build_folders(home.path, start, definition, Path(outputs.name))
+    temporary = Path(outputs.name, "tmp")
+    temporary.mkdir()
+    sandbox = (
+        find_sandbox(folders, temporary, network=definition.network)
+        if definition.sandbox and "shell" in definition.tools
+        else Sandbox(problem=SWITCHED_OFF)
+    )
+    gate = PermissionGate(folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask)
+    shell = Shell(folders, sandbox, Path(outputs.name), definition.environment)
+    tools = [
+        *files.build_tools(folders),
+        listing.build_tool(folders),
+        grep.build_tool(folders),
+        shell.build_tool(),
+        person.build_tool(on_question),
+        *memory.build_tools(home, str(start)),
+    ]
+    try:
+        session = open_session(
+            home, resume, fork=fork, cwd=str(start), chat=chat, tools=select_tools(tools, definition),
+            mode=recall_mode, job=job, decide=gate.decide, budget=definition.budget,
+        )  # fmt: skip
+    except BaseException:
+        outputs.cleanup()
+        raise
+    return Agent(session, definition, gate, sandbox, outputs)
+
+
+def select_tools(tools: list[Tool], definition: AgentDefinition) -> list[Tool]:
+    """Return the tools that a definition names, in the order of the code, which keeps a provider's cache."""
+    return [tool for tool in tools if tool.spec.name in definition.tools]
+
+
+def build_folders(home: Path, start: Path, definition: AgentDefinition, outputs: Path) -> ProjectFolders:
+    """Return the folders that an agent may touch. start: where it works; its project is the repository around it."""
+    return ProjectFolders(
+        root=find_root(start),
+        home=home.resolve(),
+        start=start,
+        more=tuple(Path(folder).expanduser().resolve() for folder in definition.folders),
+        readable=(outputs.resolve(),),
+    )
+
+
+def find_root(start: Path) -> Path:
+    """Return the folder of the repository around a folder, or the folder itself. A worktree is one of its own."""
+    return next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)

@@ -1,0 +1,104 @@
+"""The definition of an agent: the page `agent.yaml` of its floor. One for every surface.
+
+Only the owner of a home changes that page: by hand, or by approving a proposal. No tool can write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
+
+from perdure.agent.permission import MODES, Mode, PermissionRules, parse_rule
+from perdure.errors import ConfigFault, DefinitionFault
+from perdure.floor import pages
+from perdure.session.turn_budget import TurnBudget
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+
+TOOLS = (
+    "read_file", "write_file", "edit_file", "glob", "grep", "shell", "ask_user", "view_image", "image_generate",
+    "remember", "recall",
+)  # fmt: skip
+MAX_TURNS = 100  # answers of the model to one message, where the page says nothing else
+
+
+@dataclass(frozen=True)
+class AgentDefinition:
+    """What an agent may use and spend. Each field is a key of `agent.yaml`; all but the first three may be left out."""
+
+    name: str = "default"
+    tools: tuple[str, ...] = TOOLS
+    max_turns: int = MAX_TURNS  # answers of the model to one message
+    max_tokens: int = 0  # of all answers to one message, what the model reads included; 0: no limit
+    max_money: float = 0.0  # the same in the currency of `models.prices`; 0: no limit
+    max_s: int = 0  # seconds from a message to the last answer; 0: no limit
+    mode: Mode = "ask"
+    allow: tuple[str, ...] = ()  # rules: TOOL or TOOL(PATTERN), e.g. shell(pytest *)
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # besides the project, files may be read and written in them
+    sandbox: bool = True  # run commands in bubblewrap where it is installed
+    network: bool = False  # let commands in the sandbox reach the network
+    environment: tuple[str, ...] = ()  # variables that commands get although their names look like secrets
+
+    @property
+    def budget(self) -> TurnBudget:
+        """The limits of one message."""
+        return TurnBudget(self.max_turns, self.max_tokens, self.max_money, self.max_s)
+
+    @property
+    def rules(self) -> PermissionRules:
+        """The rules of the owner. Raises DefinitionFault."""
+        try:
+            return PermissionRules(*(tuple(map(parse_rule, rules)) for rules in (self.allow, self.ask, self.deny)))
+        except ConfigFault as error:
+            raise DefinitionFault(error.detail) from error
+
+
+def read_definition(home: Home) -> AgentDefinition:
+    """Return the definition of a home's agent; the default one where it has no page. Raises DefinitionFault."""
+    page = home.floor.read(pages.SETTINGS)
+    return parse_definition(page) if page.strip() else AgentDefinition(name=home.config.agent)
+
+
+def parse_definition(page: str) -> AgentDefinition:
+    """Return the definition that a page holds. Raises DefinitionFault, which names the key."""
+    import yaml  # takes 20 ms, and few homes have such a page
+
+    try:
+        table = yaml.load(page, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DefinitionFault(f"it is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(table, Mapping):
+        raise DefinitionFault("it is not a mapping of settings")
+    known = {field.name: getattr(AgentDefinition, field.name) for field in fields(AgentDefinition)}
+    if unknown := sorted(str(key) for key in table if key not in known):
+        raise DefinitionFault(f"{unknown[0]} (known: {', '.join(known)})")
+    definition = AgentDefinition(**{key: _read_value(key, value, known[key]) for key, value in table.items()})
+    if definition.mode not in MODES:
+        raise DefinitionFault(f"mode: {definition.mode!r} (known: {', '.join(MODES)})")
+    if unknown := sorted(set(definition.tools) - set(TOOLS)):
+        raise DefinitionFault(f"tools: {unknown[0]!r} (known: {', '.join(TOOLS)})")
+    _ = definition.rules  # they are checked now, not at the first call
+    return definition
+
+
+def _read_value(key: str, value: Any, default: Any) -> Any:
+    """Return a value with the type of its default. Raises DefinitionFault."""
+    if isinstance(default, tuple):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise DefinitionFault(f"{key}: must be a list of texts")
+        return tuple(value)
+    if isinstance(default, bool):
+        is_right = isinstance(value, bool)
+    elif isinstance(default, float):
+        is_right = type(value) in (int, float) and value >= 0
+    elif isinstance(default, int):
+        is_right = type(value) is int and value >= (1 if key == "max_turns" else 0)
+    else:
+        is_right = isinstance(value, str) and bool(value.strip())
+    if not is_right:
+        raise DefinitionFault(f"{key}: {value!r} is not a {'number from 0' if type(default) in (int, float) else 'word' if isinstance(default, str) else 'true or false'}")  # fmt: skip  # noqa: E501
+    return cast(Any, value)

@@ -1,0 +1,185 @@
+"""Which calls of a model run, and which a person is asked about first.
+
+A decision depends on the call, the mode, the rules of the agent's owner and the answers of the person. It depends on no
+text that a model, a tool or recall has written, so no such text raises a permission. What is refused is refused in
+every mode: no tool writes the home of Perdure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from perdure.agent.commands import CallRisk, Risk, judge_line
+from perdure.agent.folders import ProjectFolders
+from perdure.errors import ConfigFault, ToolError
+from perdure.formats.perdure import CallEntry
+from perdure.session.calls import CallPermission
+
+Mode = Literal["ask", "edits", "yolo"]
+MODES: tuple[Mode, ...] = ("ask", "edits", "yolo")
+_LIMITS = {"ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}  # the highest risk that goes ahead
+_READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user"}
+_WRITERS = {"write_file", "edit_file"}
+_RULE = re.compile(r"([a-z_]\w*)(?:\((.*)\))?", re.DOTALL)
+NOBODY = "nobody can be asked here. Go on without it, or say what you would have done"
+DENIED = "Do not try to reach the same in another way: go on without it, or ask."
+
+
+class PermissionRule(NamedTuple):
+    """A tool, or those of its calls that a pattern matches: `shell(git commit *)`, `write_file(docs/*)`."""
+
+    tool: str
+    pattern: str  # "" for every call; `*` stands for any characters
+
+    def matches(self, tool: str, subject: str) -> bool:
+        """Return True if the rule is about a call. subject: a simple command, or the path of a file."""
+        pattern = self.pattern
+        return tool == self.tool and (not pattern or fnmatch.fnmatchcase(subject, pattern) or pattern == f"{subject} *")
+
+
+def parse_rule(text: str) -> PermissionRule:
+    """Return the rule of a text. Raises ConfigFault.
+
+    >>> parse_rule("shell(git commit *)")
+    PermissionRule(tool='shell', pattern='git commit *')
+    """
+    match = _RULE.fullmatch(text.strip())
+    if not match:
+        raise ConfigFault(f"the rule {text!r} is not of the form TOOL or TOOL(PATTERN)")
+    return PermissionRule(match[1], match[2] or "")
+
+
+@dataclass(frozen=True)
+class PermissionRules:
+    """The rules of an agent's owner. They hold in every mode: deny before ask before allow."""
+
+    allow: tuple[PermissionRule, ...] = ()
+    ask: tuple[PermissionRule, ...] = ()
+    deny: tuple[PermissionRule, ...] = ()
+
+
+@dataclass(frozen=True)
+class PermissionRequest:
+    """A call that a person is asked about."""
+
+    call: CallEntry
+    risks: tuple[CallRisk, ...]  # its parts that ask, the worst first
+
+    @property
+    def reason(self) -> str:
+        """Why the person is asked."""
+        return "; ".join(dict.fromkeys(risk.reason for risk in self.risks))
+
+
+@dataclass(frozen=True)
+class PermissionAnswer:
+    """The answer of a person."""
+
+    choice: Literal["once", "always", "deny"]  # always: in this session, the same command or the same tool
+    words: str = ""  # what the model shall read with a denial
+
+
+OnAsk = Callable[[PermissionRequest], PermissionAnswer]
+
+
+class PermissionGate:
+    """Decides about the calls of one session."""
+
+    def __init__(
+        self, folders: ProjectFolders, *, mode: Mode = "ask", rules: PermissionRules = PermissionRules(),
+        on_ask: OnAsk | None = None,
+    ) -> None:  # fmt: skip
+        """on_ask: asks the person; without it, what needs an answer is denied."""
+        self.mode = mode
+        self._folders, self._rules, self._on_ask = folders, rules, on_ask
+        self._remembered: set[tuple[str, str]] = set()  # (tool, subject); subject "" for every call of a tool
+        self._lock = threading.Lock()  # one question at a time
+
+    def decide(self, call: CallEntry) -> CallPermission:
+        """Return whether a call runs, and why. It asks the person where that is needed."""
+        asking: list[CallRisk] = []
+        words = ""
+        for risk in list_risks(call, self._folders):
+            verdict, why = self._decide_part(call.name, risk)
+            if verdict == "deny":
+                return CallPermission(False, f"refused: {why}. {DENIED}")
+            if verdict == "ask":
+                asking.append(risk)
+            words = words or why
+        if not asking:
+            return CallPermission(True, words)
+        request = PermissionRequest(call, tuple(sorted(asking, key=lambda risk: -risk.risk)))
+        if self._on_ask is None:
+            return CallPermission(False, f"not allowed: {request.reason}, so a person must allow it, and {NOBODY}.")
+        with self._lock:
+            return self._apply(self._on_ask(request), request)
+
+    def _decide_part(self, tool: str, risk: CallRisk) -> tuple[Literal["allow", "ask", "deny"], str]:
+        """Return the verdict on one part of a call, and why."""
+        if risk.risk == Risk.REFUSED:
+            return "deny", risk.reason
+        if rule := _find_rule(self._rules.deny, tool, risk.command):
+            return "deny", f"the owner's rule {rule}"
+        if _find_rule(self._rules.ask, tool, risk.command):
+            return ("allow", "allowed for the session") if self._is_remembered(tool, risk) else ("ask", "")
+        if rule := _find_rule(self._rules.allow, tool, risk.command):
+            return "allow", f"rule {rule}"
+        if risk.risk <= _LIMITS[self.mode]:
+            return "allow", "" if risk.risk == Risk.READS else f"mode {self.mode}"
+        return ("allow", "allowed for the session") if self._is_remembered(tool, risk) else ("ask", "")
+
+    def _is_remembered(self, tool: str, risk: CallRisk) -> bool:
+        return (tool, risk.command) in self._remembered or (risk.risk == Risk.EDITS and (tool, "") in self._remembered)
+
+    def _apply(self, answer: PermissionAnswer, request: PermissionRequest) -> CallPermission:
+        if answer.choice == "deny":
+            said = f", and says: {answer.words}" if answer.words else ""
+            return CallPermission(False, f"denied: the person does not allow this call{said}. {DENIED}")
+        if answer.choice == "always":
+            tool = request.call.name
+            for risk in request.risks:
+                is_any_file = tool in _WRITERS and risk.risk == Risk.EDITS
+                self._remembered.add((tool, "" if is_any_file else risk.command))
+            return CallPermission(True, "allowed for the session")
+        return CallPermission(True, "allowed once")
+
+
+def _find_rule(rules: Sequence[PermissionRule], tool: str, subject: str) -> str:
+    """Return the first rule about a call as it is written, or ""."""
+    for rule in rules:
+        if rule.matches(tool, subject):
+            return f"{rule.tool}({rule.pattern})" if rule.pattern else rule.tool
+    return ""
+
+
+def list_risks(call: CallEntry, folders: ProjectFolders) -> list[CallRisk]:
+    """Return the risk of each part of a call; a shell line has a part for each of its commands."""
+    if call.name == "shell":
+        line = str(call.input.get("command", ""))
+        return judge_line(line, folders) or [CallRisk(Risk.READS, "", line)]
+    if call.name in _READERS:
+        return [CallRisk(Risk.READS, "", str(call.input.get("path", "")))]
+    if call.name in _WRITERS:
+        return [_judge_file(str(call.input.get("path", "")), folders)]
+    if call.name == "remember":
+        return [CallRisk(Risk.UNDOABLE, "keeps a memory")]
+    if call.name == "image_generate":
+        return [CallRisk(Risk.UNKNOWN, "it sends a text to a provider and may cost money")]
+    return [CallRisk(Risk.UNKNOWN, f"it is not known what {call.name} does")]
+
+
+def _judge_file(path: str, folders: ProjectFolders) -> CallRisk:
+    """Return the risk of writing a file."""
+    try:
+        resolved = folders.check(path, is_write=True)
+    except ToolError as error:
+        return CallRisk(Risk.REFUSED, str(error), path)
+    shown = folders.show(resolved)
+    if folders.find_zone(resolved) == "private":
+        return CallRisk(Risk.HARD, f"{shown} is git's own, and what stands there may run unseen", shown)
+    return CallRisk(Risk.EDITS, f"it changes {shown}", shown)

@@ -1,0 +1,150 @@
+"""Modes, rules and answers decide which calls run (J02, J03)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.agent.commands import Risk
+from perdure.agent.folders import ProjectFolders
+from perdure.agent.permission import (
+    MODES,
+    PermissionAnswer,
+    PermissionGate,
+    PermissionRequest,
+    PermissionRules,
+    parse_rule,
+)
+from perdure.errors import ConfigFault
+from perdure.formats.perdure import CallEntry
+
+
+def call(name: str, **given: Any) -> CallEntry:
+    return CallEntry(id="c1", name=name, input=given)
+
+
+def shell(command: str) -> CallEntry:
+    return call("shell", command=command)
+
+
+def answer(*choices: str, words: str = "") -> Callable[[PermissionRequest], PermissionAnswer]:
+    left = list(choices)
+    return lambda _: PermissionAnswer(left.pop(0), words)  # type: ignore[arg-type]
+
+
+def rules(**texts: list[str]) -> PermissionRules:
+    return PermissionRules(**{name: tuple(map(parse_rule, items)) for name, items in texts.items()})
+
+
+EXPECTED = [  # call, and whether it goes ahead in the modes ask, edits, yolo
+    (call("read_file", path="Makefile"), "yyy"),
+    (call("recall", message="x"), "yyy"),
+    (call("remember", text="x"), "yyy"),
+    (shell("ls"), "yyy"),
+    (shell("mkdir build"), "yyy"),
+    (call("write_file", path="a.txt", text=""), "nyy"),
+    (call("edit_file", path="src/a.py", old="a", new="b"), "nyy"),
+    (shell("echo hi > a.txt"), "nyy"),
+    (shell("git commit -m x"), "nyy"),
+    (shell("pytest"), "nny"),
+    (shell("rm -rf build"), "nny"),
+    (shell("git push --force"), "nny"),
+    (call("write_file", path=".git/hooks/pre-commit", text=""), "nny"),
+    (call("image_generate", prompt="x", path="a.png"), "nny"),
+    (call("tool_of_somebody", x=1), "nny"),
+    (shell("perdure floor write system x"), "nnn"),
+    (call("write_file", path="../mind/config.toml", text=""), "nnn"),
+    (call("write_file", path="../mind/agents/default/agent.yaml", text=""), "nnn"),
+    (call("write_file", path="/etc/passwd", text=""), "nnn"),
+    (call("edit_file", path="link/passwd", old="a", new="b"), "nnn"),
+]
+
+
+@pytest.mark.parametrize(("one", "expected"), EXPECTED, ids=[str(dict(one.input)) for one, _ in EXPECTED])
+def test_a_mode_lets_calls_ahead(one: CallEntry, expected: str, folders: ProjectFolders) -> None:
+    verdicts = [PermissionGate(folders, mode=mode).decide(one).is_allowed for mode in MODES]
+    assert "".join("y" if verdict else "n" for verdict in verdicts) == expected
+
+
+def test_the_person_is_asked_with_the_reason(folders: ProjectFolders) -> None:
+    requests: list[PermissionRequest] = []
+
+    def ask(request: PermissionRequest) -> PermissionAnswer:
+        requests.append(request)
+        return PermissionAnswer("deny", "not now")
+
+    permission = PermissionGate(folders, on_ask=ask).decide(shell("ls && rm -rf build && pytest"))
+    assert [risk.risk for risk in requests[0].risks] == [Risk.HARD, Risk.UNKNOWN]
+    assert requests[0].reason == "deletes files; it is not known what pytest does"
+    assert not permission.is_allowed
+    assert "not now" in permission.words
+
+
+def test_always_holds_for_the_same_command_alone(folders: ProjectFolders) -> None:
+    gate = PermissionGate(folders, on_ask=answer("always", "deny", "deny"))
+    assert gate.decide(shell("pytest -q")).words == "allowed for the session"
+    assert gate.decide(shell("pytest -q")).is_allowed
+    assert gate.decide(shell("ls && pytest -q")).is_allowed
+    assert not gate.decide(shell("pytest -q; rm -rf build")).is_allowed
+    assert not gate.decide(shell("pytest -qq")).is_allowed
+
+
+def test_always_for_an_edit_holds_for_the_files_of_the_project(folders: ProjectFolders) -> None:
+    gate = PermissionGate(folders, on_ask=answer("always", "deny"))
+    assert gate.decide(call("write_file", path="a.txt", text="")).is_allowed
+    assert gate.decide(call("write_file", path="b.txt", text="")).is_allowed
+    assert not gate.decide(call("write_file", path=".git/config", text="")).is_allowed
+
+
+def test_once_holds_once(folders: ProjectFolders) -> None:
+    gate = PermissionGate(folders, on_ask=answer("once", "deny"))
+    assert gate.decide(shell("pytest")).words == "allowed once"
+    assert not gate.decide(shell("pytest")).is_allowed
+
+
+def test_a_rule_allows_its_commands_and_no_others(folders: ProjectFolders) -> None:
+    gate = PermissionGate(folders, rules=rules(allow=["shell(pytest *)"]))
+    assert gate.decide(shell("pytest")).is_allowed
+    assert gate.decide(shell("cd src && pytest -q | tail -5")).words == "rule shell(pytest *)"
+    assert not gate.decide(shell("pytest -q; rm a")).is_allowed
+    assert not gate.decide(shell("pytest $(rm a)")).is_allowed
+    assert not gate.decide(shell("pytest > /etc/x")).is_allowed
+    assert not gate.decide(shell("pytester")).is_allowed
+    assert not gate.decide(shell("PATH=. pytest")).is_allowed
+
+
+def test_deny_counts_before_ask_and_ask_before_allow(folders: ProjectFolders) -> None:
+    gate = PermissionGate(
+        folders, mode="yolo",
+        rules=rules(
+            allow=["shell"], ask=["shell(git push *)"], deny=["shell(git push --force *)", "write_file(docs/*)"]
+        ),
+    )  # fmt: skip
+    assert gate.decide(shell("rm -rf build")).is_allowed
+    assert "nobody" in gate.decide(shell("git push")).words
+    assert "the owner's rule shell(git push --force *)" in gate.decide(shell("git push --force")).words
+    assert not gate.decide(call("write_file", path="docs/a.md", text="")).is_allowed
+    assert not gate.decide(call("write_file", path="src/../docs/a.md", text="")).is_allowed
+
+
+def test_no_rule_and_no_answer_lets_a_tool_write_the_home(folders: ProjectFolders, tmp_path: Path) -> None:
+    gate = PermissionGate(
+        folders, mode="yolo", rules=rules(allow=["shell", "write_file", "edit_file"]), on_ask=answer(*["always"] * 9)
+    )
+    for one in (
+        call("write_file", path=str(tmp_path / "mind/config.toml"), text=""),
+        call("edit_file", path="../mind/agents/default/agent.yaml", old="a", new="b"),
+        shell(f"echo x > {tmp_path}/mind/config.toml"),
+        shell(f"bash -c 'cp a {tmp_path}/mind/agents/default/system.md'"),
+        shell("cd .. && rm -r mind/archive"),
+    ):
+        assert not gate.decide(one).is_allowed
+
+
+@pytest.mark.parametrize("text", ["", "shell(", "shell)", "a b", "(x)"])
+def test_a_rule_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ConfigFault):
+        parse_rule(text)
