@@ -34,6 +34,7 @@ from perdure.types import Live
 N_COMPACTIONS = (1, 3, 5)
 WINDOW_TOKENS = 128_000
 MIN_TOKENS = 40_000  # of a conversation; a shorter one is nearly all tail
+MIN_USER_MESSAGES = 12  # facts are planted into them
 TAIL_ONLY, QUOTES, SCRIPTED, MODEL = "tail only", "rules", "rules + scripted model", "rules + model"
 _DETECTED_BYTES = 65_536
 
@@ -288,7 +289,7 @@ def load_talks(source: Path) -> Iterator[Talk]:
         candidates = map(_read_transcript, paths)
     for talk in candidates:
         is_long = sum(count_message(ChatMessage("user", line.text)) for line in talk.lines) >= MIN_TOKENS
-        if is_long and sum(line.role == "user" for line in talk.lines) > 1:
+        if is_long and sum(line.role == "user" for line in talk.lines) >= MIN_USER_MESSAGES:
             yield talk
 
 

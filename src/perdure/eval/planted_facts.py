@@ -111,7 +111,7 @@ def plant(talk: Sequence[TalkLine], facts: Sequence[PlantedFact], seed: int) -> 
         # in the order in which they were drawn, so that what takes a fact back never stands before it
         for text in own:
             planted += [TalkLine("user", text), TalkLine("assistant", "Noted.")]
-        planted.append(TalkLine(line.role, " ".join([line.text, *ended])))
+        planted.append(TalkLine(line.role, "\n".join([line.text, *ended])))
     return planted
 
 
