@@ -11,12 +11,13 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from perdure import formats, turn
 from perdure.capture.lines import split_lines
+from perdure.config import PriceConfig, RoleConfig
 from perdure.errors import UsageError
 from perdure.eval.datasets import load_dataset
 from perdure.eval.measures import compute_wilson
@@ -25,6 +26,8 @@ from perdure.formats import detection
 from perdure.formats.perdure import CallEntry, Message
 from perdure.home import Home, open_home
 from perdure.models.chat import Chat, ChatMessage
+from perdure.models.gguf import GgufChat
+from perdure.models.roles import read_model_settings
 from perdure.session.assemble import assemble_zones, find_boundary
 from perdure.session.budget import count_message
 from perdure.session.session import Session, open_session
@@ -36,7 +39,18 @@ WINDOW_TOKENS = 128_000
 MIN_TOKENS = 40_000  # of a conversation; a shorter one is nearly all tail
 MIN_USER_MESSAGES = 12  # facts are planted into them
 TAIL_ONLY, QUOTES, SCRIPTED, MODEL = "tail only", "rules", "rules + scripted model", "rules + model"
+PRICE = PriceConfig(input=0.15, output=0.60)  # of a million tokens: gpt-4o-mini, in dollars
+N_COST_ROUNDS, N_COST_PARAGRAPHS = 100, 16  # 100 rounds of about 1,200 tokens
 _DETECTED_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """The input of one more round of a long conversation."""
+
+    way: str
+    n_tokens: int
+    money: float
 
 
 @dataclass(frozen=True)
@@ -54,10 +68,12 @@ class Tally:
     n_facts: Counter[str] = field(default_factory=Counter)  # kind -> facts
     n_retained: Counter[str] = field(default_factory=Counter)
     n_stale: int = 0
+    n_alone: int = 0  # of the stale: the old value is read, and the new one nowhere
     token_shares: list[float] = field(default_factory=list)  # of the whole conversation, for each question
 
     def add(self, fact: PlantedFact, *, is_retained: bool, is_stale: bool, token_share: float) -> None:
         """Count one question."""
+        self.n_alone += is_stale and not is_retained
         self.n_facts[fact.kind] += 1
         self.n_retained[fact.kind] += is_retained
         self.n_stale += is_stale
@@ -74,6 +90,7 @@ class Tally:
             "by_kind": {kind: self.n_retained[kind] / count for kind, count in sorted(self.n_facts.items())},
             "n_reversed": self.n_facts[REVERSED],
             "n_stale": self.n_stale,
+            "n_stale_alone": self.n_alone,
             "tokens": sum(self.token_shares) / n,
         }
 
@@ -82,10 +99,16 @@ class Tally:
 class CompactionReport:
     """The results: for each number of compactions and each way, what is retained, at which share of the tokens."""
 
-    figures: Mapping[str, Mapping[str, Mapping[str, Any]]]  # "1", "3", "5" -> way -> figures
+    tables: Mapping[str, Mapping[str, Mapping[str, Any]]]  # "1", "3", "5" -> way -> figures
     names: tuple[str, ...]  # of the conversations
     half: str
     missed: tuple[str, ...] = ()
+    costs: tuple[RoundCost, ...] = ()
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """All results, by name."""
+        return {"compactions": self.tables, "half": self.half, "costs": [asdict(cost) for cost in self.costs]}
 
     def text(self) -> str:
         """Format the results as a table for people."""
@@ -93,21 +116,23 @@ class CompactionReport:
             f"compaction: {len(self.names)} conversations, templates: {self.half} (retained: 95 % interval; tokens: "
             "share of the whole conversation)",
             "",
-            f"{'compactions':13}{'what is read':38}{'retained':>9}{'':>14}{'n':>6}{'stale':>7}{'tokens':>8}",
+            f"{'compactions':13}{'what is read':38}{'retained':>9}{'n':>20}{'stale':>7}{'alone':>7}{'tokens':>8}",
         ]
-        for number, ways in self.figures.items():
+        for number, ways in self.tables.items():
             for way, row in ways.items():
                 low, high = row["interval"]
                 lines.append(
                     f"{number:13}{way:38}{row['retained']:>9.1%}{f'{low:.0%} to {high:.0%}':>14}{row['n']:>6}"
-                    f"{row['n_stale']:>4}/{row['n_reversed']:<2}{row['tokens']:>8.1%}"
+                    f"{row['n_stale']:>4}/{row['n_reversed']:<2}{row['n_stale_alone']:>7}{row['tokens']:>8.1%}"
                 )
-        kinds = sorted({kind for ways in self.figures.values() for row in ways.values() for kind in row["by_kind"]})
+        kinds = sorted({kind for ways in self.tables.values() for row in ways.values() for kind in row["by_kind"]})
         lines += ["", f"{'retained by kind':51}" + "".join(f"{kind:>12}" for kind in kinds)]
-        for number, ways in self.figures.items():
+        for number, ways in self.tables.items():
             for way, row in ways.items():
                 cells = "".join(f"{row['by_kind'].get(kind, 0):>12.0%}" for kind in kinds)
                 lines.append(f"{number:13}{way:38}{cells}")
+        lines += ["", f"a round after {N_COST_ROUNDS} rounds, at {PRICE.input} per million tokens of input:"]
+        lines += [f"  {cost.way:24}{cost.n_tokens:>10,} tokens{cost.money:>10.5f}" for cost in self.costs]
         return "\n".join(lines)
 
     def errors(self) -> str:
@@ -156,7 +181,25 @@ def run(
         number: {way: tally.to_figures() for way, tally in ways_tallies.items()}
         for number, ways_tallies in tallies.items()
     }
-    return CompactionReport(figures, tuple(talk.name for talk in talks), half, tuple(missed))
+    names = tuple(talk.name for talk in talks)
+    return CompactionReport(figures, names, half, tuple(missed), tuple(measure_costs()))
+
+
+def measure_costs() -> Iterator[RoundCost]:
+    """Yield what the input of one more round costs after 100 rounds of 1,200 tokens: whole, compacted, cut off."""
+    lines = make_talk(2, n_rounds=N_COST_ROUNDS, n_paragraphs=N_COST_PARAGRAPHS)
+    with tempfile.TemporaryDirectory(prefix="perdure-eval-") as scratch, open_home(Path(scratch) / "h") as home:
+        chat = ScriptedChat(window_tokens=WINDOW_TOKENS)
+        with open_session(home, chat=chat, mode="keyword") as session:
+            for n, line in enumerate(lines):
+                append_line(session, line, n)
+            whole = session.measure().n_tokens
+            session.compact()
+            zones = assemble_zones(session.log.find_path(), {})
+    kept = sum(map(count_message, [*zones.head, *zones.tail]))
+    summary = sum(map(count_message, zones.summary))
+    for way, n_tokens in (("whole", whole), ("compacted", kept + summary), ("head and tail alone", kept)):
+        yield RoundCost(way, n_tokens, n_tokens * PRICE.input / 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -275,6 +318,12 @@ def make_lossy_summariser() -> ScriptedChat:
         )
 
     return ScriptedChat([summarise] * 10_000, name="scripted:lossy", window_tokens=WINDOW_TOKENS)
+
+
+def open_summariser(path: Path) -> Chat:
+    """Return the model of a GGUF file."""
+    role = RoleConfig(provider="gguf", model=str(path), max_output_tokens=400, timeout_s=600)
+    return GgufChat(read_model_settings("summariser", role))
 
 
 # conversations --------------------------------------------------------------------------------------------------

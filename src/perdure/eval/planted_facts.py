@@ -136,8 +136,8 @@ _TELLS = (
 )
 
 
-def make_talk(seed: int, *, n_rounds: int = 250) -> list[TalkLine]:
-    """Return a conversation in which nothing is decided: about 60,000 tokens with 250 rounds."""
+def make_talk(seed: int, *, n_rounds: int = 250, n_paragraphs: int = 3) -> list[TalkLine]:
+    """Return a conversation in which nothing is decided: about 60,000 tokens with 250 rounds of 3 paragraphs."""
     pick = random.Random(f"talk-{seed}")
 
     def tell(forms: Sequence[str]) -> str:
@@ -147,5 +147,7 @@ def make_talk(seed: int, *, n_rounds: int = 250) -> list[TalkLine]:
     lines: list[TalkLine] = []
     for _ in range(n_rounds):
         lines.append(TalkLine("user", tell(_ASKS)))
-        lines.append(TalkLine("assistant", "\n\n".join(" ".join(tell(_TELLS) for _ in range(4)) for _ in range(3))))
+        lines.append(
+            TalkLine("assistant", "\n\n".join(" ".join(tell(_TELLS) for _ in range(4)) for _ in range(n_paragraphs)))
+        )
     return lines
