@@ -13,7 +13,7 @@ from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
 from perdure.agent.tools import files, grep, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
-from perdure.agent.tools.shell import Shell
+from perdure.agent.tools.shell import ShellTool
 from perdure.models.chat import Chat
 from perdure.session.calls import Tool
 from perdure.session.log import read_start, resolve_entry
@@ -80,7 +80,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         else Sandbox(problem=SWITCHED_OFF)
     )
     gate = PermissionGate(folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask)
-    shell = Shell(folders, sandbox, Path(outputs.name), definition.environment)
+    shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
     tools = [
         *files.build_tools(folders),
         listing.build_tool(folders),
