@@ -158,29 +158,8 @@ def _name_option(suite: str) -> str:
 
 def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> _SuiteReport:
     """Run a suite; return its report. Suites import numpy and the models, which no other command needs."""
-    if suite == "stated":
-        from perdure.eval import statement_quality
-
-        return _add_errors(statement_quality.run(request.sources, half=request.half), request)
-    if suite == "block":
-        from perdure.eval import block_quality
-
-        block_report = block_quality.run(
-            request.sources, half=request.half, vectors=request.vectors, home=request.scratch_home, progress=step
-        )
-        return _add_errors(block_report, request)
-    if suite == "compaction":
-        from perdure.eval import compaction
-
-        compaction_report = compaction.run(
-            request.sources,
-            half=request.half or "dev",
-            vectors=request.vectors,
-            model=compaction.open_summariser(request.summariser) if request.summariser else None,
-            home=request.scratch_home,
-            progress=step,
-        )
-        return _add_errors(compaction_report, request)
+    if suite in _HALVED_SUITES:
+        return _add_errors(_run_halved_suite(suite, request, step), request)
     if suite in ("attacks", "scanner"):
         from perdure.eval import attacks
 
@@ -195,13 +174,6 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
         from perdure.eval import store_size
 
         return store_size.run(*request.sources, vectors=request.vectors, home=request.scratch_home, progress=step)
-    if suite == "changes":
-        from perdure.eval import supersession
-
-        suite_report = supersession.run(
-            request.half or "dev", vectors=request.vectors, home=request.scratch_home, progress=step
-        )
-        return _add_errors(suite_report, request)
     from perdure.eval import contradictions, recall_quality
 
     source = request.sources[0] if request.sources else None
@@ -224,6 +196,27 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
 
 class _ReportWithMistakes(_SuiteReport, Protocol):
     def errors(self) -> str: ...
+
+
+def _run_halved_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> _ReportWithMistakes:
+    """Run a suite with a half that nobody looks at."""
+    options: dict[str, Any] = {"vectors": request.vectors, "home": request.scratch_home, "progress": step}
+    if suite == "stated":
+        from perdure.eval import statement_quality
+
+        return statement_quality.run(request.sources, half=request.half)
+    if suite == "block":
+        from perdure.eval import block_quality
+
+        return block_quality.run(request.sources, half=request.half, **options)
+    if suite == "changes":
+        from perdure.eval import supersession
+
+        return supersession.run(request.half or "dev", **options)
+    from perdure.eval import compaction
+
+    summariser = compaction.open_summariser(request.summariser) if request.summariser else None
+    return compaction.run(request.sources, half=request.half or "dev", model=summariser, **options)
 
 
 def _add_errors(suite_report: _ReportWithMistakes, request: _EvalRequest) -> _SuiteReport:
