@@ -114,6 +114,7 @@ COMMANDS = [  # (what is typed, what is seen)
     ("/mode", "The model has no tools in this chat"),
     ("/cost", "1 answer: "),
     ("/compact", "Nothing was left out"),
+    ("/resume", "the lighthouse is green"),
     ("/clear", "session s"),
     ("/resume zzz", "There is no session or entry of this name."),
     ("/histroy", "There is no command /histroy: did you mean /history?"),
@@ -377,11 +378,11 @@ def test_every_chat_command_of_the_guide_opens_a_chat(start, model: ModelServer,
     first.wait("OK.")
     first.wait(is_at_prompt)
     first.enter("/exit")
-    assert first.wait_end() == 0 and len(lines) == 4
+    assert first.wait_end() == 0 and len(lines) == 5
     session = entries(settings)[0].session
     for line in lines:
         terminal = start(*line.replace("s7k2", session).split())
-        assert "› hello" in terminal.scrollback or "--resume" not in line
+        assert "› hello" in terminal.scrollback or ("--resume" not in line and "--continue" not in line)
         terminal.enter("/exit")
         assert terminal.wait_end() == 0
     assert len({entry.session for entry in entries(settings) if hasattr(entry, "session")}) == 4
