@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from perdure.surfaces.chat.session_thread import SessionHolder
 from perdure.surfaces.chat.terminal_chat import TerminalChat, to_toolbar
 
 
-def wait(arguments: Mapping[str, Any]) -> ToolOutput:
+def wait(arguments: Mapping[str, Any], _: threading.Event) -> ToolOutput:
     if arguments["seconds"] < 0:
         raise ValueError("nobody can wait so long")
     time.sleep(arguments["seconds"])

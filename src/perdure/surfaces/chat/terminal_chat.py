@@ -86,8 +86,11 @@ class TerminalChat:
                 break
             else:
                 self._run_slash_command(*command)
-        if self._thread.status:
+        if self._thread.status and self._has_messages():
             self._print(f"perdure chat --resume {self._thread.status.session}   goes on from here", style="dim")
+
+    def _has_messages(self) -> bool:
+        return any(isinstance(entry, Message) for entry in self._thread.submit(self._thread.read_path).result())
 
     # a turn -----------------------------------------------------------------------------------------------
 
