@@ -27,6 +27,7 @@ __all__ = [
     "EmbedderConfig",
     "FloorConfig",
     "HooksConfig",
+    "ImagesConfig",
     "LimitsConfig",
     "McpConfig",
     "McpSourceConfig",
@@ -126,6 +127,17 @@ class PriceConfig:
 
 
 @dataclass(frozen=True)
+class ImagesConfig:
+    """The model that makes images for the agent. Without a url there is none."""
+
+    url: str = ""  # of an endpoint like OpenAI's, without /images/generations: "https://api.openai.com/v1"
+    model: str = ""  # its name there
+    key_env: str = ""  # the environment variable that holds the key
+    price: float = 0.0  # of one image, in your currency; 0: unknown
+    timeout_s: int = 180  # for one image
+
+
+@dataclass(frozen=True)
 class CapsConfig:
     """The maximum that models may use; 0 is no cap. Days and months are those of local time."""
 
@@ -144,6 +156,7 @@ class ModelsConfig:
 
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
     roles: RolesConfig = field(default_factory=RolesConfig)
+    images: ImagesConfig = field(default_factory=ImagesConfig)
     prices: Mapping[str, PriceConfig] = field(default_factory=dict, metadata={"each": PriceConfig})  # model -> price
     caps: CapsConfig = field(default_factory=CapsConfig)
     effort: Mapping[str, str] = field(default_factory=dict, metadata={"each": str})  # job -> the provider's word

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,7 +22,7 @@ from perdure.formats.perdure import Message
 from perdure.home import Home
 from perdure.models.chat import ChatReply, TokenUsage, ToolCall
 from perdure.testing import Question, ScriptedChat
-from rig.agent_project import make_project
+from rig.agent_project import PNG, make_project
 
 SECURITY = Path(__file__).parents[3] / "shared/data/security"
 NO_USAGE = TokenUsage()
@@ -314,3 +316,75 @@ def test_a_poisoned_memory_raises_no_permission(tmp_path: Path, project: Path) -
             agent.session.say("How do we deploy the shop?")
             assert "git push --force" in asked[0].messages[-1].text
             assert "nobody can be asked" in list_outputs(agent)[0].text
+
+
+# images -----------------------------------------------------------------------------------------------------------
+
+
+class ImageServer(BaseHTTPRequestHandler):
+    """Answers every request with the same image, and keeps what it was sent."""
+
+    requests: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append({"path": self.path, "body": body, "key": self.headers.get("Authorization")})
+        answer = json.dumps({"data": [{"b64_json": base64.b64encode(PNG).decode()}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: Any) -> None:
+        """Stay silent."""
+
+
+@pytest.fixture(name="image_url")
+def fixture_image_url() -> Iterator[str]:
+    ImageServer.requests.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ImageServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def test_images_are_made_and_found_by_their_prompts(
+    tmp_path: Path, project: Path, image_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A29: three images; a word of a prompt finds the right one, with its path, size and model."""
+    monkeypatch.setenv("IMAGE_KEY", "sk-test")
+    home_path = tmp_path / "home"
+    home_path.mkdir(mode=0o700)
+    (home_path / "config.toml").write_text(
+        f'[models.images]\nurl = "{image_url}"\nmodel = "painter"\nkey_env = "IMAGE_KEY"\nprice = 0.04\n'
+    )
+    prompts = {"a.png": "a lighthouse at dusk", "b.png": "a red bicycle", "c.png": "a map of the harbour"}
+    script = [ask_for(("image_generate", {"prompt": text, "path": f"art/{name}"})) for name, text in prompts.items()]
+    again = ask_for(("image_generate", {"prompt": "x", "path": "art/a.png"}))
+    allow = lambda _: PermissionAnswer("once")  # noqa: E731
+    with perdure.open(home_path) as home:
+        with open_scripted(home, project, [*script, again, "Done."], on_ask=allow) as agent:
+            agent.session.say("Paint.")
+            outputs = list_outputs(agent)
+        assert (
+            outputs[1].text == "Generated image art/b.png (image/png, 2 × 3, 69 bytes) by openai:painter: a red bicycle"
+        )
+        assert "exists already" in outputs[3].text
+        home.upkeep.catch_up()
+        (hit, *_) = home.search("bicycle", mode="keyword").hits
+        assert "art/b.png" in home.preview(hit.turn.turn_id if hasattr(hit, "turn") else hit.turn_id)
+        assert home.connections.roles().meter.read_spending()["day"].money == pytest.approx(0.12)
+    assert (project / "art/a.png").read_bytes() == PNG
+    assert ImageServer.requests[0] == {
+        "path": "/v1/images/generations", "key": "Bearer sk-test",
+        "body": {"model": "painter", "prompt": "a lighthouse at dusk", "n": 1},
+    }  # fmt: skip
+
+
+def test_without_an_endpoint_there_is_no_tool_for_images(tmp_path: Path, project: Path) -> None:
+    asked: list[Question] = []
+    script = [lambda question: asked.append(question) or "Done."]
+    with perdure.open(tmp_path / "home") as home, open_scripted(home, project, script) as agent:
+        agent.session.say("Go.")
+    assert "image_generate" not in [spec.name for spec in asked[0].tools]

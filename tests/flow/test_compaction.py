@@ -78,7 +78,7 @@ def list_boundaries(path: Sequence[AnyEntry]) -> list[Boundary]:
 
 
 def read_file(size: int) -> Tool:
-    return Tool(SPEC, lambda call: ToolOutput(f"{call['path']} " + "line of output " * (size // 15)))
+    return Tool(SPEC, lambda call, _: ToolOutput(f"{call['path']} " + "line of output " * (size // 15)))
 
 
 def calls_file(number: int) -> ChatReply:

@@ -22,7 +22,7 @@ def run(tmp_path, message, monkeypatch):
     ("arguments", "says"),
     [
         (("--changes", "--stated"), "give only one of these options: --changes, --stated"),
-        (("--half", "dev"), "--half needs --block, --changes or --stated"),
+        (("--half", "dev"), "--half needs --block, --changes, --stated or --compaction"),
         (("--block",), "--block needs a SOURCE"),
         (("--block", "talk.jsonl"), "name the folder with the transcripts that talk.jsonl asks about"),
         (("--stated", "--errors", "talk.jsonl"), "--errors needs --half dev"),

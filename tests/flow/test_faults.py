@@ -103,7 +103,7 @@ def test_a_session_on_a_full_disk_goes_on_later(small_disk):
     """
     (small_disk / "reserve").write_bytes(b"x" * 1_000_000)
 
-    def fill_disk(_):
+    def fill_disk(*_):
         fill(small_disk)
         return ToolOutput("alpha " * 2000)
 

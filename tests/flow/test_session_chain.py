@@ -82,7 +82,7 @@ def list_texts(path):
 def test_a_resumed_model_reads_the_stored_turns(place):
     """S01: messages, calls, results and what stood beside, as before, byte for byte."""
     call = ChatReply("I look.", calls=(ToolCall("c1", "read", {"path": "a"}),), usage=TokenUsage(5, 5), model="m")
-    tool = Tool(ToolSpec("read", "Read a file.", {"type": "object"}), lambda _: ToolOutput("alpha"))
+    tool = Tool(ToolSpec("read", "Read a file.", {"type": "object"}), lambda *_: ToolOutput("alpha"))
     before = ScriptedChat([call, answer("It says alpha."), answer("Yes.")])
     after = ScriptedChat([answer("Still.")])
     with perdure.open(place) as home, open_session(home, chat=before, tools=[tool]) as session:
@@ -295,7 +295,7 @@ def test_an_edit_that_may_not_be_kept_is_refused(place):
 def test_a_branch_after_a_call_begins_after_its_results(place):
     """What ran must not pass for interrupted, and no model may read a call without its result."""
     call = ChatReply("I look.", calls=(ToolCall("c1", "read", {}),), model="m")
-    tool = Tool(ToolSpec("read", "Read a file.", {"type": "object"}), lambda _: ToolOutput("alpha"))
+    tool = Tool(ToolSpec("read", "Read a file.", {"type": "object"}), lambda *_: ToolOutput("alpha"))
     with perdure.open(place) as home:
         with open_session(home, chat=ScriptedChat([call, answer("It says alpha.")]), tools=[tool]) as session:
             session.say("What does a say?")
@@ -376,7 +376,7 @@ def test_an_export_masks_secrets_unless_it_is_raw(place):
 def test_one_entry_is_shown_in_full(place):
     """A masked output names the command that shows it."""
     call = ChatReply("I look.", calls=(ToolCall("c1", "read", {}),), model="m")
-    tool = Tool(ToolSpec("read", "Read a file.", {"type": "object"}), lambda _: ToolOutput("alpha " * 1000 + "omega"))
+    tool = Tool(ToolSpec("read", "Read a file.", {"type": "object"}), lambda *_: ToolOutput("alpha " * 1000 + "omega"))
     chat = ScriptedChat([call, answer("Yes.")])
     with perdure.open(place) as home, open_session(home, chat=chat, tools=[tool]) as session:
         session.say("Look at it.")

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perdure.access.redact import mask
 from perdure.agent.definition import AgentDefinition, read_definition
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
-from perdure.agent.tools import files, grep, listing, memory, person
+from perdure.agent.tools import files, grep, images, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
-from perdure.agent.tools.shell import Shell
+from perdure.agent.tools.shell import ShellTool
 from perdure.models.chat import Chat
+from perdure.models.image_endpoint import ImageEndpoint
 from perdure.session.calls import Tool
 from perdure.session.log import read_start, resolve_entry
 from perdure.session.session import JOB, Session, open_session
@@ -80,7 +82,9 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         else Sandbox(problem=SWITCHED_OFF)
     )
     gate = PermissionGate(folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask)
-    shell = Shell(folders, sandbox, Path(outputs.name), definition.environment)
+    shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
+    models = home.config.models
+    endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
     tools = [
         *files.build_tools(folders),
         listing.build_tool(folders),
@@ -88,6 +92,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         shell.build_tool(),
         person.build_tool(on_question),
         *memory.build_tools(home, str(start)),
+        *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
     try:
         session = open_session(

@@ -14,7 +14,8 @@ from perdure.regex import lazy_re
 from perdure.session.assemble import ContextZones, assemble_zones
 from perdure.session.blocks import FLOOR, BlockFile
 from perdure.session.budget import count_message, count_tools
-from perdure.session.log import read_path, read_start, resolve_session
+from perdure.session.catalog import resolve_name
+from perdure.session.log import read_path, read_start
 from perdure.text import tokens
 from perdure.types import OWN_RUNTIME
 
@@ -47,10 +48,13 @@ class SessionBill:
         return sum(part.n_tokens for part in self.parts)
 
 
-def make_bill(home: Home, prefix: str) -> SessionBill:
-    """Return the bill of the session whose id begins so. Raises SessionMissing, UsageError if several do."""
-    session = resolve_session(home, prefix)
-    path, texts = read_path(home, session), BlockFile(home.path, session, is_kept=True).read()
+def make_bill(home: Home, name: str, *, cwd: str | None = None) -> SessionBill:
+    """Return the bill of a session, or of the path to an entry; name: see `catalog.resolve_name`.
+
+    Raises SessionMissing, UsageError if several begin so.
+    """
+    session, entry_id = resolve_name(home, name, cwd=cwd)
+    path, texts = read_path(home, session, entry_id), BlockFile(home.path, session, is_kept=True).read()
     if FLOOR not in texts:
         cwd = read_start(home, session).cwd or None
         texts = {**texts, FLOOR: home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now()).text}

@@ -35,7 +35,8 @@ _FOCUS_WEIGHT = 10.0  # of a sentence that holds all that a person asked to keep
 _ASSISTANT_SHARE = 0.35  # of a person's weight: an assistant says more, and most of it can be said again
 _MIN_STEMS = 3  # content words of a sentence that says something
 _SAME_SHARE = 0.8  # of the words of two sentences that say the same
-_RESTATED_SHARE = 0.45  # of the older sentence's weight of words that a change shares with it
+_RESTATED_SHARE = 0.45  # of the rarity of the older sentence's words that a change shares with it
+_PART_SHARE = 0.6  # of the rarity of its own words
 _MAX_PARTNERS = 60  # older sentences that are compared with a change
 
 _NUMBER = lazy_re(r"[$€£]?\d[\d.,:/-]*(?:%|\w+)?")
@@ -157,9 +158,21 @@ def _read_statements(messages: Sequence[Message]) -> Iterator[WeighedSentence]:
     for message in messages:
         if message.role == "tool":
             continue
-        for start, end in sentences(message.text):
-            yield WeighedSentence(" ".join(message.text[start:end].split()), message, position)
+        for words in _read_sentences(message.text):
+            yield WeighedSentence(words, message, position)
             position += 1
+
+
+def _read_sentences(message_text: str) -> Iterator[str]:
+    """Yield the sentences of a message, on one line each; what a semicolon joins stays one."""
+    first_part = ""
+    for start, end in sentences(message_text):
+        words = " ".join([*first_part.split(), *message_text[start:end].split()])
+        first_part = words if words.endswith(";") else ""
+        if not first_part:
+            yield words
+    if first_part:
+        yield first_part
 
 
 def _measure_rarity(statements: Sequence[WeighedSentence]) -> dict[str, float]:
@@ -290,11 +303,17 @@ def takes_back(newer: WeighedSentence, older: WeighedSentence, rarities: Mapping
     if not _get_words("change").search(newer.words):
         return False
     shared = newer.stems & older.stems
-    subject = older.stems - {stem for term in older.terms - newer.terms for stem in extract_stems(term)}
-    total = sum(rarities.get(stem, 1.0) for stem in subject)
-    held = sum(rarities.get(stem, 1.0) for stem in subject & shared)
+    held = sum(rarities.get(stem, 1.0) for stem in shared)
+    is_restated = held >= _RESTATED_SHARE * _weigh_subject(older, newer, rarities)
+    is_part = held >= _PART_SHARE * _weigh_subject(newer, older, rarities)  # the older sentence says more than that
     is_otherwise = bool((older.stems - shared) and (newer.stems - shared))
-    return len(shared) >= 2 and is_otherwise and total > 0 and held >= _RESTATED_SHARE * total
+    return len(shared) >= 2 and held > 0 and is_otherwise and (is_restated or is_part)
+
+
+def _weigh_subject(sentence: WeighedSentence, other: WeighedSentence, rarities: Mapping[str, float]) -> float:
+    """Return the rarity of the words of a sentence, without the values that the other one has not."""
+    values = {stem for term in sentence.terms - other.terms for stem in extract_stems(term)}
+    return sum(rarities.get(stem, 1.0) for stem in sentence.stems - values)
 
 
 # choosing -------------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ def write_narrative(
     previous: the summary so far. clip_chars: of each tool result that it reads. Raises ModelFault: ModelCancelled
     when `cancel` is set; an empty answer, or one that was cut off, is a BadAnswer.
     """
+    max_tokens = min(max_tokens, chat.window_tokens // 8)
     mark = f"<<{fence.make_nonce()}>>"
     prompt = PROMPT.format(mark=mark, n_words=int(max_tokens / _TOKENS_PER_WORD))
     prompt += _FOCUS.format(focus=focus) if focus else ""

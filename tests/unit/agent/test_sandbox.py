@@ -11,7 +11,7 @@ import pytest
 
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.sandbox import MISSING, Sandbox, build_arguments, find_sandbox
-from perdure.agent.tools.shell import Shell
+from perdure.agent.tools.shell import ShellTool
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -21,7 +21,7 @@ def fixture_run(folders: ProjectFolders, tmp_path_factory: pytest.TempPathFactor
     sandbox = find_sandbox(folders, tmp_path_factory.mktemp("tmp"))
     if sandbox.problem:
         pytest.skip(sandbox.problem)
-    shell = Shell(folders, sandbox, folders.readable[0])
+    shell = ShellTool(folders, sandbox, folders.readable[0])
     return lambda command: shell.run({"command": command}, threading.Event())
 
 
@@ -78,7 +78,7 @@ def test_the_socket_of_the_resident_home_is_out_of_reach(folders: ProjectFolders
     (folders.home / "run").mkdir()
     (folders.home / "run/home.sock").touch()
     (tmp_path / "tmp").mkdir()
-    shell = Shell(folders, find_sandbox(folders, tmp_path / "tmp"), folders.readable[0])
+    shell = ShellTool(folders, find_sandbox(folders, tmp_path / "tmp"), folders.readable[0])
     assert shell.run({"command": f"ls {folders.home}/run"}, threading.Event()).text == "[no output]"
 
 

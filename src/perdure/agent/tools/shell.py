@@ -30,7 +30,7 @@ _QUIET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "
 
 
 @dataclass
-class Shell:
+class ShellTool:
     """Runs the commands of one session."""
 
     folders: ProjectFolders

@@ -28,7 +28,7 @@ from perdure.types import Live
   perdure context "what is next?" --anthropic | jq .system
   perdure context - --json < message.txt
   perdure context "and now?" --session 5f0c2a1b --now 2026-11-22T09:05
-  perdure context --session s7k2           what a session of Perdure's own costs, part by part""",
+  perdure context --session last           what a session of Perdure's own costs, part by part""",
 )
 @click.argument("message", nargs=-1, metavar="MESSAGE…|-")
 @click.option("--platform", default="api", show_default=True, help="The platform of the session, for {{platform}}.")
@@ -69,12 +69,12 @@ def context_command(
         _print_context(shell, context)
 
 
-def _print_bill(shell: Shell, prefix: str) -> None:
+def _print_bill(shell: Shell, name: str) -> None:
     """Print what a model would read of a session now, and the tokens of each part."""
     from perdure.session.bill import make_bill
 
     with shell.open_home() as home:
-        bill = make_bill(home, prefix)
+        bill = make_bill(home, name, cwd=str(Path.cwd()))
     if shell.as_json:
         shell.print_json({**asdict(bill), "n_tokens": bill.n_tokens})
         return

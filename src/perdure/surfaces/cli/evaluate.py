@@ -14,10 +14,10 @@ from perdure.surfaces.cli.common import Shell, command, show_progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUITES = ("block", "contradictions", "changes", "stated", "attacks", "use", "scanner", "store_size")
+SUITES = ("block", "contradictions", "changes", "stated", "attacks", "use", "scanner", "store_size", "compaction")
 
 
-_HALVED_SUITES = ("block", "changes", "stated")
+_HALVED_SUITES = ("block", "changes", "stated", "compaction")
 
 
 class _SuiteReport(Protocol):
@@ -35,6 +35,7 @@ class _EvalRequest(NamedTuple):
     half: str | None  # half of the set, for --changes and --stated
     errors: bool
     stated: bool  # True: statements of people become memories
+    summariser: Path | None = None  # file of a model, for --compaction
 
 
 _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, errors=False, stated=True)
@@ -57,6 +58,8 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
   perdure eval --attacks passages.jsonl    how often a false memory reaches the pack, with trust on and off
   perdure eval --use                       how well the rules notice that an answer used a cue
   perdure eval --store-size                what smaller stores of memories still answer (about 1 min)
+  perdure eval --compaction                what a session knows after 1, 3 and 5 compactions (about 20 s)
+  perdure eval --compaction transcripts/ --half held-out --keyword
   perdure eval --scanner                   attacks found and false alarms, on the 153 texts of Perdure
   perdure eval --scanner texts.jsonl       on your texts; fields: text, label (1 = attack), kind, lang""",
 )
@@ -71,17 +74,24 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @click.option("--use", is_flag=True, help="Measure how well the rules notice that an answer used a cue.")
 @click.option("--scanner", is_flag=True, help="Measure the injection scan: attacks found, and false alarms.")
 @click.option("--store-size", is_flag=True, help="Measure what a smaller store of memories still answers.")
+@click.option("--compaction", is_flag=True, help="Measure what a session still knows after compactions.")
+@click.option(
+    "--summariser",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --compaction: a GGUF file that also writes summaries.",
+)
 @click.option(
     "--half",
     type=click.Choice(("dev", "held-out", "third")),
-    help="The half of the questions, for --changes (default: dev), --stated or --block (default: both). "
-    "Only --changes has a third.",
+    help="The half of the questions, for --changes and --compaction (default: dev), --stated or --block (default: "
+    "both). Only --changes has a third.",
 )
 @click.option("--turns-alone", is_flag=True, help="Do not make memories from the statements of people.")
 @click.option("--errors", is_flag=True, help="With --half dev: list missed and wrong answers.")
 def eval_command(
     shell: Shell, sources: tuple[Path, ...], keyword: bool, keep: Path | None, half: str | None, errors: bool,
-    turns_alone: bool, **suites: bool,
+    turns_alone: bool, summariser: Path | None, **suites: bool,
 ) -> None:  # fmt: skip
     """Measure recall on questions with known answers: hits found, hits in the pack, silence, time. The report compares
     recall with no memory, grep, keyword search, vectors alone, and the whole history. It uses a scratch home and reads
@@ -89,7 +99,7 @@ def eval_command(
     changes over time.
     """
     request = _EvalRequest(
-        sources, not keyword, keep, half.replace("-", "_") if half else None, errors, not turns_alone
+        sources, not keyword, keep, half.replace("-", "_") if half else None, errors, not turns_alone, summariser
     )
     with show_progress(shell, "measuring", None) as step:
         report = _run_suite(_choose_suite(suites, request), request, step)
@@ -126,7 +136,7 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
         raise UsageError(f"give only one of these options: {', '.join(map(_name_option, named_suites))}")
     suite = named_suites[0] if named_suites else ""
     if request.half and suite not in _HALVED_SUITES:
-        raise UsageError("--half needs --block, --changes or --stated")
+        raise UsageError("--half needs --block, --changes, --stated or --compaction")
     if request.half == "third" and suite != "changes":
         raise UsageError("--half third needs --changes: the other suites have two halves")
     if request.errors and (suite not in _HALVED_SUITES or request.half != "dev"):
@@ -135,7 +145,9 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
         raise UsageError("--changes makes its own messages: it takes no SOURCE")
     if suite in ("block", "attacks") and not request.sources:
         raise UsageError(f"{_name_option(suite)} needs a SOURCE")
-    if suite not in ("block", "stated") and len(request.sources) > 1:
+    if request.summariser and suite != "compaction":
+        raise UsageError("--summariser needs --compaction")
+    if suite not in ("block", "stated", "compaction") and len(request.sources) > 1:
         raise UsageError("give only one SOURCE")
     return suite
 
@@ -146,21 +158,14 @@ def _name_option(suite: str) -> str:
 
 def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> _SuiteReport:
     """Run a suite; return its report. Suites import numpy and the models, which no other command needs."""
-    if suite == "stated":
-        from perdure.eval import statement_quality
-
-        return _add_errors(statement_quality.run(request.sources, half=request.half), request)
-    if suite == "block":
-        from perdure.eval import block_quality
-
-        block_report = block_quality.run(
-            request.sources, half=request.half, vectors=request.vectors, home=request.scratch_home, progress=step
-        )
-        return _add_errors(block_report, request)
-    if suite == "attacks":
+    if suite in _HALVED_SUITES:
+        return _add_errors(_run_halved_suite(suite, request, step), request)
+    if suite in ("attacks", "scanner"):
         from perdure.eval import attacks
 
-        return attacks.run_poison(request.sources[0], vectors=request.vectors, progress=step)
+        if suite == "attacks":
+            return attacks.run_poison(request.sources[0], vectors=request.vectors, progress=step)
+        return attacks.run_scanner(request.sources[0] if request.sources else attacks.SHIPPED_TEXTS, progress=step)
     if suite == "use":
         from perdure.eval import cue_use_quality
 
@@ -169,17 +174,6 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
         from perdure.eval import store_size
 
         return store_size.run(*request.sources, vectors=request.vectors, home=request.scratch_home, progress=step)
-    if suite == "scanner":
-        from perdure.eval import attacks
-
-        return attacks.run_scanner(request.sources[0] if request.sources else attacks.SHIPPED_TEXTS, progress=step)
-    if suite == "changes":
-        from perdure.eval import supersession
-
-        suite_report = supersession.run(
-            request.half or "dev", vectors=request.vectors, home=request.scratch_home, progress=step
-        )
-        return _add_errors(suite_report, request)
     from perdure.eval import contradictions, recall_quality
 
     source = request.sources[0] if request.sources else None
@@ -202,6 +196,27 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
 
 class _ReportWithMistakes(_SuiteReport, Protocol):
     def errors(self) -> str: ...
+
+
+def _run_halved_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> _ReportWithMistakes:
+    """Run a suite with a half that nobody looks at."""
+    options: dict[str, Any] = {"vectors": request.vectors, "home": request.scratch_home, "progress": step}
+    if suite == "stated":
+        from perdure.eval import statement_quality
+
+        return statement_quality.run(request.sources, half=request.half)
+    if suite == "block":
+        from perdure.eval import block_quality
+
+        return block_quality.run(request.sources, half=request.half, **options)
+    if suite == "changes":
+        from perdure.eval import supersession
+
+        return supersession.run(request.half or "dev", **options)
+    from perdure.eval import compaction
+
+    summariser = compaction.open_summariser(request.summariser) if request.summariser else None
+    return compaction.run(request.sources, half=request.half or "dev", model=summariser, **options)
 
 
 def _add_errors(suite_report: _ReportWithMistakes, request: _EvalRequest) -> _SuiteReport:

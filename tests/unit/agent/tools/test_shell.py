@@ -12,16 +12,16 @@ import pytest
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.sandbox import Sandbox
 from perdure.agent.tools.files import read_file
-from perdure.agent.tools.shell import Shell
+from perdure.agent.tools.shell import ShellTool
 from perdure.session.calls import ToolOutput
 
 
 @pytest.fixture(name="shell")
-def fixture_shell(folders: ProjectFolders) -> Shell:
-    return Shell(folders, Sandbox(problem="a test"), folders.readable[0])
+def fixture_shell(folders: ProjectFolders) -> ShellTool:
+    return ShellTool(folders, Sandbox(problem="a test"), folders.readable[0])
 
 
-def run(shell: Shell, command: str, cancel: threading.Event | None = None, **more: int) -> ToolOutput:
+def run(shell: ShellTool, command: str, cancel: threading.Event | None = None, **more: int) -> ToolOutput:
     return shell.run({"command": command, **more}, cancel or threading.Event())
 
 
@@ -43,14 +43,14 @@ def wait_until_dead(path: Path) -> bool:
     return False
 
 
-def test_output_and_status_come_back(shell: Shell) -> None:
+def test_output_and_status_come_back(shell: ShellTool) -> None:
     assert run(shell, "echo a; echo b >&2") == ToolOutput("a\nb")
     assert run(shell, "echo a; exit 4") == ToolOutput("a\n\n[exit status 4]", is_error=True)
     assert run(shell, "true") == ToolOutput("[no output]")
     assert run(shell, "kill -9 $$") == ToolOutput("[no output]\n\n[ended by signal 9]", is_error=True)
 
 
-def test_the_tail_is_shown_and_the_whole_can_be_read(shell: Shell, folders: ProjectFolders) -> None:
+def test_the_tail_is_shown_and_the_whole_can_be_read(shell: ShellTool, folders: ProjectFolders) -> None:
     text = run(shell, "seq 1 10000").text
     opening, *lines = text.split("\n")
     assert lines == [str(n) for n in range(8001, 10_001)]
@@ -59,7 +59,7 @@ def test_the_tail_is_shown_and_the_whole_can_be_read(shell: Shell, folders: Proj
     assert read_file(folders, path, 1, 3).text.startswith("1\n2\n3\n")
 
 
-def test_a_command_ends_at_its_limit_with_its_children(shell: Shell, folders: ProjectFolders) -> None:
+def test_a_command_ends_at_its_limit_with_its_children(shell: ShellTool, folders: ProjectFolders) -> None:
     output = run(shell, "sleep 60 & echo $! > child; wait", timeout_s=1)
     assert output == ToolOutput(
         "[no output]\n\n[ended after 1 s: give more timeout_s, or do less at once]", is_error=True
@@ -67,12 +67,12 @@ def test_a_command_ends_at_its_limit_with_its_children(shell: Shell, folders: Pr
     assert wait_until_dead(folders.root / "child")
 
 
-def test_a_command_that_ignores_the_request_to_end_is_ended(shell: Shell, folders: ProjectFolders) -> None:
+def test_a_command_that_ignores_the_request_to_end_is_ended(shell: ShellTool, folders: ProjectFolders) -> None:
     run(shell, "trap '' TERM; echo $$ > child; while true; do sleep 0.1; done", timeout_s=1)
     assert wait_until_dead(folders.root / "child")
 
 
-def test_a_cancelled_command_ends_at_once(shell: Shell, folders: ProjectFolders) -> None:
+def test_a_cancelled_command_ends_at_once(shell: ShellTool, folders: ProjectFolders) -> None:
     cancel = threading.Event()
     threading.Timer(0.3, cancel.set).start()
     started_s = time.monotonic()
@@ -82,20 +82,20 @@ def test_a_cancelled_command_ends_at_once(shell: Shell, folders: ProjectFolders)
     assert wait_until_dead(folders.root / "child")
 
 
-def test_what_a_command_leaves_in_the_background_ends_with_it(shell: Shell, folders: ProjectFolders) -> None:
+def test_what_a_command_leaves_in_the_background_ends_with_it(shell: ShellTool, folders: ProjectFolders) -> None:
     assert run(shell, "sleep 60 & echo $! > child").text == "[no output]"
     assert wait_until_dead(folders.root / "child")
 
 
-def test_a_flood_of_output_is_ended(shell: Shell) -> None:
+def test_a_flood_of_output_is_ended(shell: ShellTool) -> None:
     assert "more than 100 MB of output" in run(shell, "yes").text
 
 
-def test_nothing_can_be_typed(shell: Shell) -> None:
+def test_nothing_can_be_typed(shell: ShellTool) -> None:
     assert run(shell, "cat") == ToolOutput("[no output]")
 
 
-def test_secrets_of_the_environment_stay_out(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_environment_stay_out(shell: ShellTool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROVIDER_API_KEY", "sk-1")
     monkeypatch.setenv("HARMLESS", "yes")
     assert run(shell, "echo [$PROVIDER_API_KEY] [$HARMLESS]").text == "[] [yes]"
@@ -103,7 +103,7 @@ def test_secrets_of_the_environment_stay_out(shell: Shell, monkeypatch: pytest.M
     assert run(shell, "echo [$PROVIDER_API_KEY]").text == "[sk-1]"
 
 
-def test_commands_that_only_read_may_run_side_by_side(shell: Shell) -> None:
+def test_commands_that_only_read_may_run_side_by_side(shell: ShellTool) -> None:
     tool = shell.build_tool()
     assert not tool.is_alone({"command": "ls | head"})
     assert tool.is_alone({"command": "touch a"})

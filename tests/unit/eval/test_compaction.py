@@ -1,0 +1,65 @@
+"""The measure of what survives compactions: facts, their places, and the verdict on what is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perdure.errors import UsageError
+from perdure.eval import compaction
+from perdure.eval.planted_facts import HALVES, REVERSED, TalkLine, holds, load_templates, make_facts, make_talk, plant
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_halves_have_every_kind_and_no_value_twice(half: str) -> None:
+    facts = make_facts(half, 3)
+    assert {fact.kind for fact in facts} == {"decision", "constraint", "number", "name", "path", REVERSED}
+    assert len({fact.answer for fact in facts}) == len(facts) == len(load_templates(half)) == 24
+    assert all(holds(fact.later or fact.say, fact.answer) and not holds(fact.ask, fact.answer) for fact in facts)
+    assert all(holds(fact.say, fact.old) for fact in facts if fact.old)
+    assert facts == make_facts(half, 3) != make_facts(half, 4)
+
+
+def test_no_template_is_in_both_halves() -> None:
+    assert not {row["say"] for row in load_templates("dev")} & {row["say"] for row in load_templates("held_out")}
+
+
+def test_facts_are_planted_in_order_and_nothing_is_lost() -> None:
+    talk = make_talk(1, n_rounds=60)
+    facts = make_facts("dev", 5)
+    text = "\n".join(line.text for line in plant(talk, facts, 5))
+    for fact in facts:
+        assert text.index(fact.say) < (text.index(fact.later) if fact.later else len(text))
+    assert all(line.text in text for line in talk)
+
+
+def test_our_own_conversation_is_long_and_says_nothing() -> None:
+    talk = make_talk(1)
+    assert len(talk) == 500 and not any(char.isdigit() for line in talk for char in line.text)
+
+
+def test_rules_and_recall_keep_what_matters_and_the_tail_alone_does_not() -> None:
+    """On the half of the templates that the rules were made with: at least 90 % at 30 % of the tokens, none stale."""
+    report = compaction.run(half="dev", vectors=False, n_compactions=(2,))
+    rows = report.tables["2"]
+    both = rows["rules + recall"]
+    assert both["retained"] >= 0.9 and both["tokens"] <= 0.3 and both["n_stale"] == 0
+    assert rows["tail only"]["retained"] < 0.2 and rows["rules + scripted model + recall"]["retained"] >= 0.9
+    whole, compacted, cut = report.costs
+    assert cut.n_tokens < compacted.n_tokens < 0.4 * whole.n_tokens and 0.01 < whole.money < 0.02
+    assert "rules + recall" in report.text()
+
+
+def test_a_short_conversation_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "talk.jsonl").write_text('{"role": "user", "content": "hi"}\n')
+    with pytest.raises(UsageError):
+        compaction.run([tmp_path])
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the conversations of BEAM are not here")
+def test_conversations_of_a_set_and_of_transcripts_are_read() -> None:
+    talks = [*compaction.load_talks(DATA / "retrieval" / "beam_dev"), *compaction.load_talks(DATA / "transcripts")]
+    assert len(talks) > 10 and all(isinstance(line, TalkLine) for line in talks[0].lines)
