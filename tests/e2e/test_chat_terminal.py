@@ -244,7 +244,7 @@ def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(with_tool: Terminal, model
     with_tool.enter("go on")
     with_tool.wait("OK.")
     outputs = [entry.text for entry in entries(settings) if getattr(entry, "role", "") == "tool"]
-    assert outputs[-2].startswith("waited 4 seconds") and outputs[-1].startswith("not run:")
+    assert len(outputs) == 4 and outputs[-2].startswith(("waited 4 seconds", "cancelled"))
 
 
 def test_typed_ahead_keys_wait_for_the_prompt(start, model: ModelServer) -> None:
