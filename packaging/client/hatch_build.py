@@ -12,6 +12,7 @@ HOME_PACKAGES = {
     "apsw",
     "backports.zstd",
     "numpy",
+    "prompt_toolkit",
     "onnxruntime",
     "pyyaml",
     "simsimd",

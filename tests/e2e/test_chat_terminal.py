@@ -114,6 +114,7 @@ COMMANDS = [  # (what is typed, what is seen)
     ("/mode", "The model has no tools in this chat"),
     ("/cost", "1 answer: "),
     ("/compact", "Nothing was left out"),
+    ("/resume", "the lighthouse is green"),
     ("/clear", "session s"),
     ("/resume zzz", "There is no session or entry of this name."),
     ("/histroy", "There is no command /histroy: did you mean /history?"),
@@ -137,7 +138,7 @@ def test_every_slash_command_answers(start, model: ModelServer) -> None:
     terminal.wait("› the lighthouse is green")
     terminal.wait(is_at_prompt)
     terminal.enter("/tmp/log is empty")
-    terminal.wait(lambda terminal: terminal.text.count("OK.") > 1)
+    terminal.wait(lambda _: len(model.requests) == 2)
     assert model.requests[-1].body["model"] == "other"
     assert "/tmp/log is empty" in model.requests[-1].body["messages"][-1]["content"]
     terminal.wait(is_at_prompt)
@@ -243,7 +244,7 @@ def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(with_tool: Terminal, model
     with_tool.enter("go on")
     with_tool.wait("OK.")
     outputs = [entry.text for entry in entries(settings) if getattr(entry, "role", "") == "tool"]
-    assert outputs[-2].startswith("waited 4 seconds") and outputs[-1].startswith("not run:")
+    assert len(outputs) == 4 and outputs[-2].startswith(("waited 4 seconds", "cancelled"))
 
 
 def test_typed_ahead_keys_wait_for_the_prompt(start, model: ModelServer) -> None:
@@ -377,14 +378,15 @@ def test_every_chat_command_of_the_guide_opens_a_chat(start, model: ModelServer,
     first.wait("OK.")
     first.wait(is_at_prompt)
     first.enter("/exit")
-    assert first.wait_end() == 0 and len(lines) == 4
+    assert first.wait_end() == 0 and len(lines) == 5
     session = entries(settings)[0].session
     for line in lines:
         terminal = start(*line.replace("s7k2", session).split())
-        assert "› hello" in terminal.scrollback or "--resume" not in line
+        assert "› hello" in terminal.scrollback or ("--resume" not in line and "--continue" not in line)
         terminal.enter("/exit")
         assert terminal.wait_end() == 0
-    assert len({entry.session for entry in entries(settings) if hasattr(entry, "session")}) == 4
+    with perdure.open(settings, user="ada") as opened:
+        assert list_session_ids(opened) == [session]  # a chat in which nobody said anything is not kept
 
 
 def check_golden(name: str, screen: str) -> None:

@@ -63,7 +63,7 @@ def model(home: Path):
 
 def test_models_set_writes_the_settings_and_replaces_the_old_ones(home: Path) -> None:
     done = run(home, "models", "set", "resident", "anthropic", "claude-x", "--key-env", "MY_KEY", "--window", "200000")
-    assert done.returncode == 0 and "anthropic:claude-x, no key in MY_KEY" in done.stdout
+    assert done.returncode == 0 and "anthropic:claude-x, window 200,000, no key in MY_KEY" in done.stdout
     done = run(home, "models", "set", "resident", "gguf", "small.gguf", "--json")
     assert json.loads(done.stdout)["result"]["missing"]
     text = (home / "config.toml").read_text()
@@ -167,7 +167,7 @@ def test_calls_are_not_run_after_the_last_answer(home: Path) -> None:
     """--max-turns: what the model wanted is answered in the log, so that the session can go on."""
     calls = [ChatReply("", calls=(ToolCall(f"c{n}", "look", {}),), stop="tool") for n in range(3)]
     chat, n_looks = ScriptedChat([*calls, "Done."]), []
-    tool = Tool(ToolSpec("look", "Look.", {"type": "object"}), lambda _: n_looks.append(1) or ToolOutput("seen"))
+    tool = Tool(ToolSpec("look", "Look.", {"type": "object"}), lambda *_: n_looks.append(1) or ToolOutput("seen"))
     with (
         perdure.open(home, user="ada") as opened,
         open_session(opened, chat=chat, tools=[tool], budget=TurnBudget(max_turns=2)) as session,

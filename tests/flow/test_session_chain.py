@@ -420,7 +420,7 @@ import sys
 from perdure.home import Home
 from perdure.testing import ScriptedChat
 from perdure.surfaces.cli import cli
-Home.chat = lambda self, role, *, job: ScriptedChat([lambda question: "\\n".join(m.text for m in question.messages)])
+Home.chat = lambda self, role, **_: ScriptedChat([lambda question: "\\n".join(m.text for m in question.messages)])
 cli.main(["ask", *{list(words)!r}, "--home", {str(place)!r}], prog_name="perdure")
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)

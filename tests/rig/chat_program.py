@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +16,11 @@ from perdure.home import open_home
 from perdure.models.chat import ToolSpec
 from perdure.session.calls import Tool, ToolOutput
 from perdure.surfaces.chat.input_line import InputLine
-from perdure.surfaces.chat.session_thread import SessionThread
+from perdure.surfaces.chat.session_thread import SessionHolder
 from perdure.surfaces.chat.terminal_chat import TerminalChat, to_toolbar
 
 
-def wait(arguments: Mapping[str, Any]) -> ToolOutput:
+def wait(arguments: Mapping[str, Any], _: threading.Event) -> ToolOutput:
     if arguments["seconds"] < 0:
         raise ValueError("nobody can wait so long")
     time.sleep(arguments["seconds"])
@@ -28,7 +29,7 @@ def wait(arguments: Mapping[str, Any]) -> ToolOutput:
 
 def main(home: Path) -> None:
     spec = ToolSpec("wait", "Wait.", {"type": "object", "properties": {"seconds": {"type": "number"}}})
-    thread = SessionThread(lambda: open_home(home), cwd=str(Path.cwd()), tools=[Tool(spec, wait)])
+    thread = SessionHolder(lambda: open_home(home), cwd=str(Path.cwd()), tools=[Tool(spec, wait)])
     line = InputLine(InMemoryHistory(), Path.cwd(), lambda: to_toolbar(chat.list_status()))
     chat = TerminalChat(Console(highlight=False, emoji=False), thread, line, lambda words, arguments: None)
     thread.submit(thread.open).result()

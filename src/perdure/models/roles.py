@@ -146,9 +146,14 @@ class Roles:
         return compute_money(usage, self._find_price(getattr(self._config.roles, role)))
 
     def compute_chat_cost(self, name: str, usage: TokenUsage) -> float | None:
-        """Return the cost of a usage of the model with this name ("provider:model"); None if its price is unknown."""
+        """Return the cost of a usage of the model with this name ("provider:model"); None if its price is unknown.
+
+        A model of your own, of no provider that is known here, costs what the resident's does.
+        """
         provider, _, model = name.partition(":")
-        return compute_money(usage, self._find_price(RoleConfig(provider=provider, model=model)))
+        is_known = provider in PROVIDERS
+        config = RoleConfig(provider=provider, model=model) if is_known else self._config.roles.resident
+        return compute_money(usage, self._find_price(config))
 
     def _find_price(self, config: RoleConfig) -> PriceConfig | None:
         """Return the model's price, None if unknown; a model on this machine, or of a subscription, costs nothing."""

@@ -21,7 +21,17 @@ from perdure.capture import session_file
 from perdure.connections import utc_now
 from perdure.errors import DamagedRun, NewerFormat, NotFound, PerdureError, SessionMissing, UsageError
 from perdure.formats.parsing import UNREADABLE_ERRORS, is_forgotten_marker
-from perdure.formats.perdure import FORMAT, AnyEntry, Branch, Entry, Message, Start, decode_entry, encode_entry
+from perdure.formats.perdure import (
+    FORMAT,
+    AnyEntry,
+    Branch,
+    Entry,
+    Message,
+    ModelChange,
+    Start,
+    decode_entry,
+    encode_entry,
+)
 from perdure.identity import to_base32
 from perdure.session.tree import SessionTree, find_last
 from perdure.types import OWN_RUNTIME, Origin, Source
@@ -136,9 +146,10 @@ class SessionLog:
         return None
 
     def close(self) -> None:
-        """Archive what there is, and give the session up."""
+        """Archive what there is, and give the session up; one in which nobody said anything is dropped."""
         if self._file is not None:
-            if self.archive() is None:
+            is_empty = all(isinstance(entry, Start | ModelChange) for entry in self.tree)
+            if is_empty or self.archive() is None:
                 self._file.delete()
             self._file.close()
 

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from perdure.errors import PerdureError
 from perdure.surfaces.chat.status_bar import SessionStatus
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ PLAN_INSTRUCTION = (
 )
 
 
-class SessionThread:
+class SessionHolder:
     """Holds one session after the other. Every method but `submit` and `close` runs in its thread."""
 
     def __init__(self, open_home: Callable[[], Home], *, cwd: str, tools: Sequence[Tool] = ()) -> None:
@@ -95,16 +96,25 @@ class SessionThread:
         try:
             return self._open(resume, fork=fork, model=model)
         except BaseException as error:
-            self._fault = error
+            self._fault = error if self._session is None else None
             raise
 
     def _open(self, resume: str, *, fork: bool, model: str) -> SessionStatus:
         from perdure.session.session import find_chat, open_session
 
-        chat = self._session.chat if self._session else find_chat(self.home, model)
-        session = open_session(self.home, resume, fork=fork, cwd=self._cwd, chat=chat, tools=self._tools)
-        if self._session is not None:
-            self._session.close()
+        earlier = self._session
+        chat = earlier.chat if earlier else find_chat(self.home, model)
+        options: dict[str, Any] = {"cwd": self._cwd, "chat": chat, "tools": self._tools}
+        if earlier is not None and earlier.log.is_kept:  # the new one may be another place in it
+            earlier.close()
+        try:
+            session = open_session(self.home, resume, fork=fork, **options)
+        except PerdureError:
+            if earlier is not None and earlier.log.is_kept:
+                self._session = open_session(self.home, earlier.session, **options)
+            raise
+        if earlier is not None and not earlier.log.is_kept:
+            earlier.close()
         self._session, self.is_kept = session, session.log.is_kept
         return self.refresh()
 

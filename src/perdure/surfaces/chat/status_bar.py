@@ -19,22 +19,22 @@ class SessionStatus:
     is_planning: bool = False
 
 
-def list_fragments(status: SessionStatus) -> list[tuple[str, str]]:
+def list_pieces(status: SessionStatus) -> list[tuple[str, str]]:
     """Return the pieces of the line with their colour: green, yellow, or "".
 
     >>> status = SessionStatus("s1", 89_600, 128_000, "openai:m", money=0.5)
-    >>> [text for _, text in list_fragments(status)]
+    >>> [text for _, text in list_pieces(status)]
     ['tokens: 89k/128k (70%)', ' · cost 0.5000', ' · openai:m']
     """
     percent = 100 * status.n_tokens // status.window_tokens
     used_text = f"{_format_tokens(status.n_tokens)}/{_format_tokens(status.window_tokens)}"
-    fragments = [("yellow" if status.is_high else "green", f"tokens: {used_text} ({percent}%)")]
+    pieces = [("yellow" if status.is_high else "green", f"tokens: {used_text} ({percent}%)")]
     if status.activity:
-        fragments.append(("yellow", f" {status.activity}"))
+        pieces.append(("yellow", f" {status.activity}"))
     if status.money:
-        fragments.append(("", f" · cost {status.money:.4f}"))
-    fragments.append(("", f" · {status.model}"))
-    return [*fragments, *[("yellow", " · plan")] * status.is_planning]
+        pieces.append(("", f" · cost {status.money:.4f}"))
+    pieces.append(("", f" · {status.model}"))
+    return [*pieces, *[("yellow", " · plan")] * status.is_planning]
 
 
 def _format_tokens(n_tokens: int) -> str:

@@ -29,9 +29,9 @@ from perdure.formats.perdure import Message
 from perdure.session.spending import sum_spending
 from perdure.surfaces.chat.input_line import InputLine
 from perdure.surfaces.chat.notices import format_call, format_recall
-from perdure.surfaces.chat.session_thread import SessionThread
+from perdure.surfaces.chat.session_thread import SessionHolder
 from perdure.surfaces.chat.slash_commands import COMMANDS, find_nearest, parse_command
-from perdure.surfaces.chat.status_bar import list_fragments
+from perdure.surfaces.chat.status_bar import list_pieces
 from perdure.surfaces.chat.turn_screen import FRAME_S, TurnEvent, TurnScreen
 from perdure.surfaces.units import format_count
 from perdure.text import one_line, printable
@@ -47,7 +47,7 @@ TurnWork = Callable[["TurnListener", threading.Event], Any]
 class TerminalChat:
     """One person, one terminal, one session after the other."""
 
-    def __init__(self, console: Console, thread: SessionThread, line: InputLine, run_command: RunCommand) -> None:
+    def __init__(self, console: Console, thread: SessionHolder, line: InputLine, run_command: RunCommand) -> None:
         """run_command: runs a command of the command line in this home, and prints its answer."""
         self._console, self._thread, self._line, self._run_command = console, thread, line, run_command
         thread.on_change = line.redraw
@@ -55,7 +55,7 @@ class TerminalChat:
             "search": lambda text: self._run_command(["search"], _split_words(text)),
             "recall": lambda text: self._run_command(["recall"], ["--", text]),
             "why": lambda _: self._run_command(["why"], ["--session", self._get_session()]),
-            "history": self._show_history,
+            "history": lambda _: self._run_command(["sessions", "tree"], [self._get_session()]),
             "resume": self._resume,
             "clear": self._clear,
             "compact": self._compact,
@@ -86,8 +86,11 @@ class TerminalChat:
                 break
             else:
                 self._run_slash_command(*command)
-        if self._thread.status:
+        if self._thread.status and self._has_messages():
             self._print(f"perdure chat --resume {self._thread.status.session}   goes on from here", style="dim")
+
+    def _has_messages(self) -> bool:
+        return any(isinstance(entry, Message) for entry in self._thread.submit(self._thread.read_path).result())
 
     # a turn -----------------------------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class TerminalChat:
     def list_status(self) -> list[tuple[str, str]]:
         """Return the pieces of the status bar, as (text, colour)."""
         status = self._thread.status
-        return [(text, colour) for colour, text in list_fragments(status)] if status else []
+        return [(text, colour) for colour, text in list_pieces(status)] if status else []
 
     # commands ---------------------------------------------------------------------------------------------
 
@@ -189,14 +192,9 @@ class TerminalChat:
         self._print("")
         self._print("Enter sends, Alt-Enter begins a new row. Ctrl-C cancels the answer, clears the line, then leaves.")
 
-    def _show_history(self, _: str) -> None:
-        for entry in self._thread.submit(self._thread.read_path).result():
-            if isinstance(entry, Message) and entry.role == "user":
-                self._print(f"{entry.id}  {one_line(entry.text, 100)}")
-
     def _resume(self, prefix: str) -> None:
         if not prefix:
-            self._run_command(["sessions"], [])
+            self._run_command(["sessions", "list"], [])
             return
         self._thread.submit(lambda: self._thread.open(prefix)).result()
         self.show_opening()
@@ -273,9 +271,9 @@ class TerminalChat:
         self._console.print(Text(text, style=style))
 
 
-def to_toolbar(fragments: Sequence[tuple[str, str]]) -> StyleAndTextTuples:
+def to_toolbar(pieces: Sequence[tuple[str, str]]) -> StyleAndTextTuples:
     """Return the pieces of the status bar as prompt_toolkit takes them."""
-    return [(f"fg:ansi{colour}" if colour else "", text) for text, colour in fragments]
+    return [(f"fg:ansi{colour}" if colour else "", text) for text, colour in pieces]
 
 
 def _split_words(text: str) -> list[str]:

@@ -52,7 +52,7 @@ class TurnScreen:
         self._console, self._make_status = console, make_status
         self._kind: Literal["text", "thought"] = "text"
         self._pending = ""  # text that is not finished
-        self._running = ""  # the call that goes on
+        self._running: dict[str, str] = {}  # id of a call that goes on -> what it says
         self._is_first = True
         self._live = Live(
             console=console,
@@ -84,10 +84,9 @@ class TurnScreen:
         if event.kind == "note":
             self._print(Text(printable(event.value), style="dim"))
         elif event.kind == "call":
-            self._running = format_call(event.value)
+            self._running[event.value.id] = format_call(event.value)
         elif event.kind == "output":
             self._print_output(event.value)
-            self._running = ""
 
     def draw(self) -> None:
         """Print the blocks that are finished, and draw the rest anew."""
@@ -96,9 +95,8 @@ class TurnScreen:
         if finished.strip():
             self._print(self._render(finished))
         parts: list[RenderableType] = [LastRows(self._render(self._pending))] if self._pending.strip() else []
-        parts += (
-            [Text(f"● {self._running} …", style="cyan", no_wrap=True, overflow="ellipsis")] if self._running else []
-        )
+        for call_text in self._running.values():
+            parts.append(Text(f"● {call_text} …", style="cyan", no_wrap=True, overflow="ellipsis"))
         self._live.update(Group(*parts, self._make_status()), refresh=True)
 
     def _finish_text(self) -> None:
@@ -114,7 +112,8 @@ class TurnScreen:
     def _print_output(self, message: Message) -> None:
         style = "red" if message.is_error else "cyan"
         first_row = one_line(message.text, CALL_CHARS)
-        self._print(Text(f"● {self._running} → {first_row}", style=style, no_wrap=True, overflow="ellipsis"))
+        call_text = self._running.pop(message.call_id, message.tool)  # a call that was refused never ran
+        self._print(Text(f"● {call_text} → {first_row}", style=style, no_wrap=True, overflow="ellipsis"))
 
     def _print(self, renderable: RenderableType) -> None:
         if not self._is_first:

@@ -28,11 +28,13 @@ INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
   git diff | perdure ask "review this" -
   perdure ask < question.txt
   perdure ask --resume s7k2 "and why?"     go on with an earlier session
+  perdure ask --continue "and when?"       with the last one of this project
   perdure ask "the release date" --json
   perdure ask --agent mira --max-turns 20 --porcelain < mail.txt""",
 )
 @click.argument("message", nargs=-1)
 @click.option("--resume", metavar="ID", default="", help="Go on with this session, or from this entry.")
+@click.option("--continue", "is_last", is_flag=True, help="Go on with the last session of this project.")
 @click.option("--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` of config.toml).")
 @click.option(
     "--model", metavar="ROLE|NAME", default="", help="The model that answers (default: of the role resident)."
@@ -45,6 +47,7 @@ def ask_command(
     shell: Shell,
     message: tuple[str, ...],
     resume: str,
+    is_last: bool,
     agent: str,
     model: str,
     max_turns: int | None,
@@ -59,6 +62,7 @@ def ask_command(
     from perdure.session.turn_budget import TurnBudget
 
     text, budget = _read_message(message), TurnBudget(max_turns=max_turns or 0)
+    resume = choose_session(resume, is_last=is_last)
     is_quiet = porcelain or shell.as_json
     with (
         shell.open_home(create=True, agent=agent) as home,
@@ -78,6 +82,13 @@ def ask_command(
             click.echo()
             if sys.stderr.isatty():
                 shell.note(f'perdure ask --resume {session.session} "…"   goes on from here')
+
+
+def choose_session(resume: str, *, is_last: bool) -> str:
+    """Return the name of the session to go on with; "" for a new one."""
+    if resume and is_last:
+        raise UsageError("give only one of --resume and --continue")
+    return "last" if is_last else resume
 
 
 def _cancel_once(cancel: threading.Event) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.surfaces.chat.status_bar import SessionStatus, list_fragments
+from perdure.surfaces.chat.status_bar import SessionStatus, list_pieces
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,12 @@ from perdure.surfaces.chat.status_bar import SessionStatus, list_fragments
 )
 def test_tokens(n_tokens: int, window: int, shown: str) -> None:
     status = SessionStatus("s", n_tokens, window, "openai:m", is_high=n_tokens >= 0.7 * window)
-    colour, text = list_fragments(status)[0]
+    colour, text = list_pieces(status)[0]
     assert (text, colour) == (shown, "yellow" if n_tokens >= 0.7 * window else "green")
 
 
 def test_activity_cost_and_mode_stand_beside_the_model() -> None:
     status = SessionStatus("s", 1, 10, "m", money=0.5, activity="compressing…", is_planning=True)
     assert (
-        "".join(text for _, text in list_fragments(status))
-        == "tokens: 1/10 (10%) compressing… · cost 0.5000 · m · plan"
+        "".join(text for _, text in list_pieces(status)) == "tokens: 1/10 (10%) compressing… · cost 0.5000 · m · plan"
     )
