@@ -167,7 +167,7 @@ def test_calls_are_not_run_after_the_last_answer(home: Path) -> None:
     """--max-turns: what the model wanted is answered in the log, so that the session can go on."""
     calls = [ChatReply("", calls=(ToolCall(f"c{n}", "look", {}),), stop="tool") for n in range(3)]
     chat, n_looks = ScriptedChat([*calls, "Done."]), []
-    tool = Tool(ToolSpec("look", "Look.", {"type": "object"}), lambda _: n_looks.append(1) or ToolOutput("seen"))
+    tool = Tool(ToolSpec("look", "Look.", {"type": "object"}), lambda *_: n_looks.append(1) or ToolOutput("seen"))
     with (
         perdure.open(home, user="ada") as opened,
         open_session(opened, chat=chat, tools=[tool], budget=TurnBudget(max_turns=2)) as session,
@@ -191,3 +191,17 @@ def test_every_command_of_the_guide_runs(home: Path, model: ModelServer) -> None
     for line in [*asks, *sets]:
         done = run(home, *shlex.split(line.replace("s7k2", session))[1:])
         assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+def test_a_mode_gives_tools_and_nobody_to_ask_denies(home: Path, model: ModelServer) -> None:
+    question = '@call write_file {"path": "a.txt", "text": "hi"}\n@call shell {"command": "cat a.txt"}\n@say Done.'
+    denied = run(home, "ask", "--mode", "ask", question)
+    assert (denied.returncode, denied.stdout.strip()) == (0, "Done.")
+    assert "Commands run" in denied.stderr
+    assert not (home.parent / "a.txt").exists()
+    assert "nobody can be asked here" in str(model.requests[1].body)
+    allowed = run(home, "ask", "--mode", "edits", question)
+    assert (allowed.returncode, allowed.stdout.strip()) == (0, "Done.")
+    assert (home.parent / "a.txt").read_text() == "hi"
+    run(home, "ask", "hello")
+    assert not model.requests[-1].body.get("tools")
