@@ -205,3 +205,17 @@ def test_a_mode_gives_tools_and_nobody_to_ask_denies(home: Path, model: ModelSer
     assert (home.parent / "a.txt").read_text() == "hi"
     run(home, "ask", "hello")
     assert not model.requests[-1].body.get("tools")
+
+
+def test_the_examples_of_the_guide_to_the_agent_run(
+    home: Path, model: ModelServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/agent.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"```console\n\$ (.*?)\n```", page)
+    done = run(home, *shlex.split(line)[1:])
+    assert (done.returncode, done.stdout.strip()) == (0, "OK.")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("PERDURE_HOME", str(home))
+    exec(code.replace("/srv/shop", str(home.parent)), {})
+    summary, answer = capsys.readouterr().out.splitlines()
+    assert summary.startswith("Commands run ") and answer == "OK."
