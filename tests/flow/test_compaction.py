@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import perdure
 from perdure.errors import ContextTooLarge, ModelBusy
 from perdure.formats.perdure import AnyEntry, Boundary, ImageEntry, Mask, Message
 from perdure.models.chat import ChatMessage, ChatReply, NativeBlocks, ToolCall, ToolSpec
@@ -331,6 +332,18 @@ def test_a_summariser_that_is_down_for_good_is_not_waited_for(opened, strict) ->
         fill(session, 120)
         assert {boundary.by for boundary in list_boundaries(session.log.find_path())} == {"code"}
     assert len(chat.asked) == 120
+
+
+def test_the_real_small_model_is_asked_and_may_fail(small_model, strict, told) -> None:
+    """S14, S24: a model of 135 million parameters seldom stops in time; then nothing changes, and it is told."""
+    place, _ = small_model("summariser", "compact", "max_output_tokens = 48")
+    with perdure.open(place, user="ada") as home, open_session(home, chat=strict(), mode="keyword") as session:
+        plant(session)
+        before = assemble_messages(session.log.find_path(), session._read_texts())
+        boundary = session.compact(listener=told.listener())
+        after = assemble_messages(session.log.find_path(), session._read_texts())
+    assert boundary is None or boundary.by.startswith("gguf:")
+    assert (after == before and "failed" in told[-1]) or boundary
 
 
 # recall --------------------------------------------------------------------------------------------------------
