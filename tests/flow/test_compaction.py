@@ -483,3 +483,15 @@ def test_a_message_that_never_fits_is_refused_with_all_kept(opened_quiet) -> Non
             session.say("Hello there.")
         assert [m.text for m in session.log.find_path() if isinstance(m, Message)] == ["Hello there."]
     assert len(chat.asked) <= 3
+
+
+def test_a_small_window_drops_what_recall_put_beside_messages(opened_quiet) -> None:
+    chat = ScriptedChat(["Noted."] * 9, window_tokens=500)
+    with open_session(opened_quiet(), chat=chat, mode="keyword") as session:
+        session.say("Hello there.")
+        first = next(m for m in session.log.find_path() if isinstance(m, Message))
+        session._blocks.write(first.id, "recalled " * 600)
+        assert session.say("Still there?").text == "Noted."
+    shown = [message.text for message in chat.asked[-1].messages if message.role == "user"]
+    assert shown[0] == "Hello there."
+    assert shown[-1].startswith("Still there?")

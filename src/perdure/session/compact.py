@@ -114,6 +114,7 @@ class Compactor:
         if self._count(request) > limits.full_tokens:
             newest = [message for message in list_messages(self._log.find_path()) if message.role == "tool"][:-1]
             self._mask(request, limits, newest, min_freed_share=0)
+        self._drop_recalled(request, limits)
         if (n_tokens := self._count(request)) > limits.full_tokens:
             raise ContextTooLarge(self._describe_parts(request, limits, n_tokens))
 
@@ -198,6 +199,14 @@ class Compactor:
         entries = tuple(message.id for message in maskable)
         n_after = self._count(request, [Mask(entries=entries, **fields)])
         self._log.append(Mask(entries=entries, n_before=n_before, n_after=n_after, **fields))
+
+    def _drop_recalled(self, request: RoomRequest, limits: WindowLimits) -> None:
+        """Drop what recall put beside messages, the oldest first, until the context fits a small window."""
+        for message in list_messages(self._log.find_path()):
+            if self._count(request) <= limits.full_tokens:
+                return
+            if self._blocks.read().get(message.id):
+                self._blocks.write(message.id, "")
 
     # the boundary ---------------------------------------------------------------------------------------
 
