@@ -51,7 +51,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 lock: $(STAMP)
 	$(BIN)/python -m pip install -q uv
 	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
-	$(COMPILE) --group build --extra server --constraints requirements-dev.lock pyproject.toml -o requirements.lock
+	$(COMPILE) --group build --extra server --extra openai --constraints requirements-dev.lock pyproject.toml -o requirements.lock
 
 # The models that the wheel carries, from hash-pinned sources (123 MB, kept in .cache); fails unless they are the pinned ones.
 weights: $(WEIGHTS)

@@ -191,3 +191,31 @@ def test_every_command_of_the_guide_runs(home: Path, model: ModelServer) -> None
     for line in [*asks, *sets]:
         done = run(home, *shlex.split(line.replace("s7k2", session))[1:])
         assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+def test_a_mode_gives_tools_and_nobody_to_ask_denies(home: Path, model: ModelServer) -> None:
+    question = '@call write_file {"path": "a.txt", "text": "hi"}\n@call shell {"command": "cat a.txt"}\n@say Done.'
+    denied = run(home, "ask", "--mode", "ask", question)
+    assert (denied.returncode, denied.stdout.strip()) == (0, "Done.")
+    assert "Commands run" in denied.stderr
+    assert not (home.parent / "a.txt").exists()
+    assert "nobody can be asked here" in str(model.requests[1].body)
+    allowed = run(home, "ask", "--mode", "edits", question)
+    assert (allowed.returncode, allowed.stdout.strip()) == (0, "Done.")
+    assert (home.parent / "a.txt").read_text() == "hi"
+    run(home, "ask", "hello")
+    assert not model.requests[-1].body.get("tools")
+
+
+def test_the_examples_of_the_guide_to_the_agent_run(
+    home: Path, model: ModelServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/agent.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"```console\n\$ (.*?)\n```", page)
+    done = run(home, *shlex.split(line)[1:])
+    assert (done.returncode, done.stdout.strip()) == (0, "OK.")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("PERDURE_HOME", str(home))
+    exec(code.replace("/srv/shop", str(home.parent)), {})
+    summary, answer = capsys.readouterr().out.splitlines()
+    assert summary.startswith("Commands run ") and answer == "OK."

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import perdure
 from perdure.errors import ContextTooLarge, ModelBusy
 from perdure.formats.perdure import AnyEntry, Boundary, ImageEntry, Mask, Message
 from perdure.models.chat import ChatMessage, ChatReply, NativeBlocks, ToolCall, ToolSpec
@@ -192,7 +193,7 @@ def test_head_stays_byte_for_byte_through_five_compactions(opened_quiet, strict)
     assert len(set(heads)) == 1 and "harbour simulator" in heads[0]
 
 
-def test_thoughts_of_the_tail_stay_and_those_of_the_middle_go(opened_quiet, strict) -> None:
+def test_thoughts_stay_only_after_what_they_followed(opened_quiet, strict) -> None:
     def think(number: int) -> ChatReply:
         blocks = ({"type": "thinking", "thinking": f"thought {number}", "signature": "x"},)
         return ChatReply(f"Answer {number}.", native=NativeBlocks("fake:host", blocks))
@@ -200,10 +201,15 @@ def test_thoughts_of_the_tail_stay_and_those_of_the_middle_go(opened_quiet, stri
     chat = strict([think(n) for n in range(80)])
     with open_session(opened_quiet(), chat=chat, mode="keyword") as session:
         fill(session, 80)
-        assert list_boundaries(session.log.find_path())
-        shown = assemble_messages(session.log.find_path(), session._read_texts())
+        path = session.log.find_path()
+        shown = assemble_messages(path, session._read_texts())
     thoughts = [message.native.blocks[0]["thinking"] for message in shown if message.native]
-    assert thoughts[-1] == "thought 79" and "thought 20" not in thoughts and thoughts[0] == "thought 0"
+    n_before = sum(
+        isinstance(entry, Message) and entry.role == "assistant"
+        for entry in path[: path.index(list_boundaries(path)[-1])]
+    )
+    assert 0 < n_before < 80
+    assert thoughts == ["thought 0", *(f"thought {n}" for n in range(n_before, 80))]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -326,6 +332,18 @@ def test_a_summariser_that_is_down_for_good_is_not_waited_for(opened, strict) ->
         fill(session, 120)
         assert {boundary.by for boundary in list_boundaries(session.log.find_path())} == {"code"}
     assert len(chat.asked) == 120
+
+
+def test_the_real_small_model_is_asked_and_may_fail(small_model, strict, told) -> None:
+    """S14, S24: a model of 135 million parameters seldom stops in time; then nothing changes, and it is told."""
+    place, _ = small_model("summariser", "compact", "max_output_tokens = 48")
+    with perdure.open(place, user="ada") as home, open_session(home, chat=strict(), mode="keyword") as session:
+        plant(session)
+        before = assemble_messages(session.log.find_path(), session._read_texts())
+        boundary = session.compact(listener=told.listener())
+        after = assemble_messages(session.log.find_path(), session._read_texts())
+    assert boundary is None or boundary.by.startswith("gguf:")
+    assert (after == before and "failed" in told[-1]) or boundary
 
 
 # recall --------------------------------------------------------------------------------------------------------

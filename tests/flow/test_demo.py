@@ -91,4 +91,4 @@ def test_scene_without_its_package_is_left_out_and_named(
     assert stop.value.code == 0 and "far: left out, it needs more packages" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
         cli.main(["demo", "far"])
-    assert stop.value.code == 2 and "perdure[server]" in capsys.readouterr().err
+    assert stop.value.code == 2 and "perdure[nowhere_at_all]" in capsys.readouterr().err

@@ -55,6 +55,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     cwd: str | None = None,
     chat: Chat | None = None,
     mode: Mode | None = None,
+    max_turns: int | None = None,
     on_ask: OnAsk | None = None,
     on_question: OnQuestion | None = None,
     job: str = JOB,
@@ -62,13 +63,13 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
 
-    resume, fork, chat, job: as in `open_session`. cwd: the folder to work in; of a session that goes on its own. mode:
-    instead of the one in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are denied.
-    on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model. Raises
-    DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
+    resume, fork, chat, job: as in `open_session`. cwd: the folder to work in; of a session that goes on its own. mode,
+    max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are
+    denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model.
+    Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     definition = read_definition(home)
-    definition = replace(definition, mode=mode) if mode else definition
+    definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
     if resume and not cwd:
         cwd = read_start(home, resolve_entry(home, resume)[0]).cwd
     start = Path(cwd or Path.cwd()).resolve()

@@ -21,6 +21,8 @@ from perdure.formats.perdure import CallEntry
 from perdure.session.calls import CallPermission
 
 Mode = Literal["ask", "edits", "yolo"]
+Choice = Literal["once", "always", "deny"]
+CHOICES: tuple[Choice, ...] = ("once", "always", "deny")
 MODES: tuple[Mode, ...] = ("ask", "edits", "yolo")
 _LIMITS = {"ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}  # the highest risk that goes ahead
 _READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user"}
@@ -80,7 +82,7 @@ class PermissionRequest:
 class PermissionAnswer:
     """The answer of a person."""
 
-    choice: Literal["once", "always", "deny"]  # always: in this session, the same command or the same tool
+    choice: Choice  # always: in this session, the same command or the same tool
     words: str = ""  # what the model shall read with a denial
 
 

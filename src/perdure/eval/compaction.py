@@ -131,6 +131,7 @@ class CompactionReport:
             for way, row in ways.items():
                 cells = "".join(f"{row['by_kind'].get(kind, 0):>12.0%}" for kind in kinds)
                 lines.append(f"{number:13}{way:38}{cells}")
+        lines += [row for row in self.missed if row.endswith("nothing was compacted")]
         lines += ["", f"a round after {N_COST_ROUNDS} rounds, at {PRICE.input} per million tokens of input:"]
         lines += [f"  {cost.way:24}{cost.n_tokens:>10,} tokens{cost.money:>10.5f}" for cost in self.costs]
         return "\n".join(lines)
@@ -176,7 +177,8 @@ def run(
                     trial = _Trial(talk, half, seed, number, way, make_summariser(), vectors)
                     folder = (home or Path(scratch)) / f"c{n_done}"
                     lost = trial.measure(folder, tallies.setdefault(str(number), {}))
-                    missed += lost if way == QUOTES and number == max(n_compactions) else []
+                    is_shown = way not in tallies[str(number)] or (way == QUOTES and number == max(n_compactions))
+                    missed += lost if is_shown else []
     figures = {
         number: {way: tally.to_figures() for way, tally in ways_tallies.items()}
         for number, ways_tallies in tallies.items()
@@ -245,7 +247,7 @@ class _Trial:
         path = session.log.find_path()
         boundary = find_boundary(path)
         if boundary is None:
-            return []
+            return [f"{self.talk.name}: {self.way}: the summariser failed, and nothing was compacted"]
         zones = assemble_zones(path, {})
         kept = "\n".join(message.text for message in [*zones.head, *zones.tail])
         n_kept = sum(map(count_message, [*zones.head, *zones.tail]))

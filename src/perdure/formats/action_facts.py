@@ -43,7 +43,9 @@ MAX_ERROR_CHARS = 160
 _MAX_OUTPUT_CHARS = 20_000  # of a failed command, from its end; errors stand there
 _NOT_RUN = lazy_re(
     r"\A\s*(?:<tool_use_error>|The user doesn't want|Claude requested permissions|Command (?:aborted|timed out)"
-    r"|exec_command failed|\[Request interrupted|This command requires approval|Permission (?:to|for))"
+    r"|exec_command failed|\[Request interrupted|This command requires approval|Permission (?:to|for)"
+    r"|denied: the person does not|refused: .* Do not try to reach|not allowed: .*so a person must|not run: a limit of"
+    r"|cancelled before it ran|interrupted: unknown whether)"  # Perdure's own
 )
 _STILL_RUNS = lazy_re(
     r"Process running with session ID|Command running in background|Command was manually backgrounded"

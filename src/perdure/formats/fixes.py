@@ -22,7 +22,9 @@ _CHECK = lazy_re(
 _FOLDER_CHANGE = lazy_re(r"\A(?:cd\s+\S+\s*&&\s*)+")
 _HIDDEN_STATUS = lazy_re(r"[|;\n]|&\s*\Z")  # the exit status may be that of another command
 _NOT_RUN = lazy_re(
-    r"\A\s*(?:<tool_use_error>|The user doesn't want|Claude requested permissions|Command (?:aborted|timed out))"
+    r"\A\s*(?:<tool_use_error>|The user doesn't want|Claude requested permissions|Command (?:aborted|timed out)"
+    r"|denied: the person does not|refused: .* Do not try to reach|not allowed: .*so a person must|not run: a limit of"
+    r"|cancelled before it ran|interrupted: unknown whether)"  # Perdure's own
 )
 _EDIT_TOOL = lazy_re(r"edit|write(?!_stdin)|patch|create", re.IGNORECASE)
 _ERROR_LINE = lazy_re(r"error|fail|expected|panic|exception", re.IGNORECASE)

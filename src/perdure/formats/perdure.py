@@ -103,6 +103,7 @@ class Quote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     text: str
     entry: str  # id of the message that says it
     replaces: str = ""  # id of the message that said it otherwise before, and is quoted no more
+    follows: str = ""  # id of the message of the quote before this one, which may be about the same thing
 
 
 class Boundary(Entry, frozen=True, tag="boundary", kw_only=True):

@@ -8,6 +8,7 @@ exchange (HEAD) stands first, then the summary of the middle, then what was kept
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message
@@ -50,6 +51,32 @@ def find_place(messages: Sequence[Message], entry_id: str) -> int | None:
     return next((n for n, message in enumerate(messages) if message.id == entry_id), None)
 
 
+def list_stale(path: Sequence[AnyEntry]) -> frozenset[str]:
+    """Return the ids of the answers whose native blocks do not go back: something before them was put away since.
+
+    A provider that signs thoughts refuses them after another text than the one that they followed (docs/models.md). The
+    answers of a turn that is not finished keep theirs, because a provider demands them with the results of its tools.
+    """
+    places = {entry.id: n for n, entry in enumerate(path)}
+    stale: set[str] = set()
+    for n, entry in enumerate(path):
+        put_away = (
+            entry.entries if isinstance(entry, Mask) else [entry.first_left] if isinstance(entry, Boundary) else []
+        )
+        known_places = [places[entry_id] for entry_id in put_away if entry_id in places]
+        if not known_places:
+            continue
+        end = n
+        while end and not (isinstance(last := path[end - 1], Message) and (last.role == "user" or _is_finished(last))):
+            end -= 1
+        stale.update(message.id for message in list_messages(path[min(known_places) : end]))
+    return frozenset(stale)
+
+
+def _is_finished(message: Message) -> bool:
+    return message.role == "assistant" and not message.calls
+
+
 class ContextZones(NamedTuple):
     """What a model reads of a session, in order."""
 
@@ -65,10 +92,15 @@ def assemble_zones(path: Sequence[AnyEntry], texts: Mapping[str, str]) -> Contex
     texts: entry id -> the text beside that message, or beside a summary; and FLOOR -> the floor.
     """
     masked_ids, boundary, messages = list_masked(path), find_boundary(path), list_messages(path)
+    stale_ids = list_stale(path)
     floor = [ChatMessage("system", texts[FLOOR])] if texts.get(FLOOR) else []
 
     def show(entries: Sequence[Message]) -> list[ChatMessage]:
-        return [to_chat_message(entry, texts.get(entry.id, ""), is_masked=entry.id in masked_ids) for entry in entries]
+        shown = [to_chat_message(entry, texts.get(entry.id, ""), is_masked=entry.id in masked_ids) for entry in entries]
+        return [
+            replace(message, native=None) if entry.id in stale_ids else message
+            for entry, message in zip(entries, shown, strict=True)
+        ]
 
     if boundary is None:
         return ContextZones(floor, [], [], show(messages))

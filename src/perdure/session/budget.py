@@ -91,9 +91,12 @@ def count_tools(specs: Sequence[ToolSpec]) -> int:
 
 
 def count_context(
-    path: Sequence[AnyEntry], messages: Sequence[ChatMessage], specs: Sequence[ToolSpec] = ()
+    path: Sequence[AnyEntry], messages: Sequence[ChatMessage], specs: Sequence[ToolSpec] = (), *, factor: float = 1.0
 ) -> int:  # fmt: skip
-    """Return the tokens of the messages that `assemble_messages` made of a path, and of the tools."""
+    """Return the tokens of the messages that `assemble_messages` made of a path, and of the tools.
+
+    factor: how many the model's provider counts for one that is estimated (`find_token_factor`).
+    """
     n_newer = 0  # messages after the one whose usage is known
     for entry in reversed(path):
         if isinstance(entry, Boundary | Mask):
@@ -103,6 +106,6 @@ def count_context(
         if entry.usage and entry.usage.is_reported and entry.usage.n_output:
             usage = entry.usage
             n_known = usage.n_input + usage.n_cache_read + usage.n_cache_write + usage.n_output
-            return n_known + sum(map(count_message, messages[len(messages) - n_newer :]))
+            return n_known + round(factor * sum(map(count_message, messages[len(messages) - n_newer :])))
         n_newer += 1
-    return sum(map(count_message, messages)) + count_tools(specs)
+    return round(factor * (sum(map(count_message, messages)) + count_tools(specs)))

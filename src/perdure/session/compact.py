@@ -25,6 +25,7 @@ from perdure.connections import local_now, utc_now
 from perdure.errors import ConfigFault, ContextTooLarge, ModelCancelled, ModelFault
 from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message
 from perdure.models.chat import Chat, ToolSpec
+from perdure.models.known_models import find_token_factor
 from perdure.session import extract, summary
 from perdure.session.assemble import (
     assemble_messages,
@@ -142,7 +143,8 @@ class Compactor:
     def _count(self, request: RoomRequest, added: Sequence[AnyEntry] = ()) -> int:
         """Return the tokens of the context. added: entries that are not in the log yet."""
         path = [*self._log.find_path(), *added]
-        return count_context(path, assemble_messages(path, {**request.texts, **self._blocks.read()}), request.specs)
+        messages = assemble_messages(path, {**request.texts, **self._blocks.read()})
+        return count_context(path, messages, request.specs, factor=find_token_factor(request.chat.name))
 
     def _measure_message(self, message: Message) -> int:
         is_masked = message.id in list_masked(self._log.find_path())

@@ -66,6 +66,7 @@ class WeighedSentence:
     kind: str = "Fact"
     weight: float = 0.0
     replaces: str = ""
+    follows: int | None = None  # position of an earlier sentence that may be about the same thing
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -145,7 +146,7 @@ def extract_quotes(
     current, taken_back = _drop_taken_back(weighed, rarities)
     request = _find_request(middle, tail)
     left_tokens = max_tokens - sum(map(_count_quote, request))
-    quotes = _choose([item for item in current if item.message.id in middle_ids], left_tokens)
+    quotes = _choose(current, middle_ids, left_tokens)
     return Extract((*request, *quotes), tuple(taken_back))
 
 
@@ -257,6 +258,7 @@ def _drop_taken_back(
     """
     gone: set[int] = set()
     replaced: dict[int, str] = {}
+    followed: dict[int, int] = {}
     taken_back: list[tuple[str, str]] = []
     postings: dict[str, list[WeighedSentence]] = {}  # rare stem -> the statements so far that have it
     weighty = [item for item in statements if item.weight >= _SMALL_WEIGHT]
@@ -270,10 +272,17 @@ def _drop_taken_back(
                 gone.add(older.position)
                 replaced[newer.position] = older.message.id
                 taken_back.append((older.words, newer.words))
+            elif newer.position not in followed and _may_change(newer, older, rarities):
+                followed[newer.position] = older.position
         for stem in newer.stems:
             postings.setdefault(stem, []).append(newer)
     current = [
-        replace(item, replaces=replaced.get(item.position, ""), weight=item.weight + 3.0 * (item.position in replaced))
+        replace(
+            item,
+            replaces=replaced.get(item.position, ""),
+            follows=None if followed.get(item.position) in gone else followed.get(item.position),
+            weight=item.weight + 3.0 * (item.position in replaced),
+        )
         for item in weighty
         if item.position not in gone
     ]
@@ -310,6 +319,18 @@ def takes_back(newer: WeighedSentence, older: WeighedSentence, rarities: Mapping
     return len(shared) >= 2 and held > 0 and is_otherwise and (is_restated or is_part)
 
 
+def _may_change(newer: WeighedSentence, older: WeighedSentence, rarities: Mapping[str, float]) -> bool:
+    """Return True if two sentences of a person may give one thing two values: no word need say that it changed."""
+    if not (_is_typed(newer.message) and _is_typed(older.message)):
+        return False
+    if _QUESTION.search(newer.words) or not (newer.terms - older.terms and older.terms - newer.terms):
+        return False
+    shared = newer.stems & older.stems
+    held = sum(rarities.get(stem, 1.0) for stem in shared)
+    smaller = min(_weigh_subject(newer, older, rarities), _weigh_subject(older, newer, rarities))
+    return len(shared) >= 2 and held >= _RESTATED_SHARE * smaller
+
+
 def _weigh_subject(sentence: WeighedSentence, other: WeighedSentence, rarities: Mapping[str, float]) -> float:
     """Return the rarity of the words of a sentence, without the values that the other one has not."""
     values = {stem for term in sentence.terms - other.terms for stem in extract_stems(term)}
@@ -319,21 +340,49 @@ def _weigh_subject(sentence: WeighedSentence, other: WeighedSentence, rarities: 
 # choosing -------------------------------------------------------------------------------------------------------
 
 
-def _choose(statements: Sequence[WeighedSentence], max_tokens: int) -> list[Quote]:
-    """Return as many of the weightiest statements as fit, by kind and in their order."""
-    chosen: list[tuple[int, int, Quote]] = []
+def _choose(statements: Sequence[WeighedSentence], middle_ids: Collection[str], max_tokens: int) -> list[Quote]:
+    """Return as many of the weightiest statements of the middle as fit, by kind and in their order.
+
+    What may change a chosen one stands behind it, also if it is in the tail: nobody should read the older one alone.
+    """
+    by_position = {item.position: item for item in statements}
+    later = {item.follows: item.position for item in statements if item.follows in by_position}
+    chosen: set[int] = set()
     for item in sorted(statements, key=lambda item: (-item.weight, -item.position)):
-        quote = Quote(
-            kind=item.kind,
-            text=text.clip(item.words, MAX_QUOTE_CHARS if item.weight >= _QUOTE_WEIGHT else SHORT_QUOTE_CHARS),
-            entry=item.message.id,
-            replaces=item.replaces,
-        )
-        cost = _count_quote(quote)
+        if item.message.id not in middle_ids or item.position in chosen:
+            continue
+        positions = [item.position]
+        while positions[-1] in later:
+            positions.append(later[positions[-1]])
+        cost = sum(_count_quote(_to_quote(by_position[position])) for position in positions if position not in chosen)
         if cost <= max_tokens:
             max_tokens -= cost
-            chosen.append((KINDS.index(item.kind), item.position, quote))
-    return [quote for _, _, quote in sorted(chosen, key=lambda row: row[:2])]
+            chosen.update(positions)
+    ordered: list[tuple[int, int, list[Quote]]] = []
+    for position in sorted(chosen):
+        item = by_position[position]
+        if item.follows in chosen and later.get(item.follows) == position:
+            continue  # it stands behind that one
+        group = [item]
+        while (next_position := later.get(group[-1].position)) is not None:
+            group.append(by_position[next_position])
+        kind = group[-1].kind
+        quotes = [_to_quote(group[0], kind=kind)]
+        for newer in group[1:]:
+            quotes.append(_to_quote(newer, kind=kind, follows=quotes[-1].entry))
+        ordered.append((KINDS.index(kind), position, quotes))
+    return [quote for _, _, quotes in sorted(ordered, key=lambda row: row[:2]) for quote in quotes]
+
+
+def _to_quote(item: WeighedSentence, *, kind: str = "", follows: str = "") -> Quote:
+    max_chars = MAX_QUOTE_CHARS if item.weight >= _QUOTE_WEIGHT else SHORT_QUOTE_CHARS
+    return Quote(
+        kind=kind or item.kind,
+        text=text.clip(item.words, max_chars),
+        entry=item.message.id,
+        replaces=item.replaces,
+        follows=follows,
+    )
 
 
 def _count_quote(quote: Quote) -> int:

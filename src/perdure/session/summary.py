@@ -18,6 +18,7 @@ from perdure.recall.judge import extract_stems
 from perdure.session.extract import KINDS, FileLists, extract_telling_stems, find_terms
 
 NARRATIVE, FILES = "Narrative", "Files"  # headings beside those of the quotes
+LATER = "→ later:"  # between two quotes that may be about the same thing
 PROMPT = """\
 You compress a part of a conversation between a person and an assistant, for the assistant that goes on with it.
 Retain: key decisions with their reasons, technical constraints, corrections, pending items and unanswered questions, \
@@ -144,7 +145,17 @@ def list_lost(quotes: Sequence[Quote], narrative: str) -> list[Quote]:
         has_words = len(quote_stems & stems) >= _COVERED_SHARE * len(quote_stems)
         return has_words and all(term in lowered for term in find_terms(quote.text))
 
-    return [quote for quote in quotes if quote.replaces or quote.kind == KINDS[0] or not is_covered(quote)]
+    # A quote and what may change it stay together.
+    linked_ids = {quote.follows for quote in quotes if quote.follows}
+    return [
+        quote
+        for quote in quotes
+        if quote.replaces
+        or quote.follows
+        or quote.entry in linked_ids
+        or quote.kind == KINDS[0]
+        or not is_covered(quote)
+    ]
 
 
 # its text -------------------------------------------------------------------------------------------------------
@@ -154,16 +165,26 @@ def render_summary(narrative: str, quotes: Sequence[Quote], files: FileLists, ma
     """Return the text of a summary: the narrative, the quotes under the names of their kinds, and the files."""
     sections = [f"## {NARRATIVE}\n{narrative}"] if narrative else []
     for kind in KINDS:
-        rows = [_render_quote(quote) for quote in quotes if quote.kind == kind]
+        rows = _render_quotes([quote for quote in quotes if quote.kind == kind])
         sections += [f"## {kind}\n" + "\n".join(rows)] if rows else []
     file_rows = _render_files(files, int(max_tokens * _FILES_SHARE))
     sections += [f"## {FILES}\n" + "\n".join(file_rows)] if file_rows else []
     return "\n\n".join(sections)
 
 
-def _render_quote(quote: Quote) -> str:
-    source = f"{quote.entry}, replaces {quote.replaces}" if quote.replaces else quote.entry
-    return f"- {text.one_line(quote.text, len(quote.text))} ({source})"
+def _render_quotes(quotes: Sequence[Quote]) -> list[str]:
+    """Return a line for each quote; what may change the one before it stands in the same line."""
+    rows: list[str] = []
+    last_entry = ""
+    for quote in quotes:
+        source = f"{quote.entry}, replaces {quote.replaces}" if quote.replaces else quote.entry
+        words = f"{text.one_line(quote.text, len(quote.text))} ({source})"
+        if rows and quote.follows and quote.follows == last_entry:
+            rows[-1] += f" {LATER} {words}"
+        else:
+            rows.append(f"- {words}")
+        last_entry = quote.entry
+    return rows
 
 
 def _render_files(files: FileLists, max_tokens: int) -> list[str]:

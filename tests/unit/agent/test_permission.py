@@ -12,6 +12,7 @@ from perdure.agent.commands import Risk
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.permission import (
     MODES,
+    OnAsk,
     PermissionAnswer,
     PermissionGate,
     PermissionRequest,
@@ -19,6 +20,7 @@ from perdure.agent.permission import (
     parse_rule,
 )
 from perdure.errors import ConfigFault
+from perdure.formats import action_facts, fixes
 from perdure.formats.perdure import CallEntry
 
 
@@ -148,3 +150,13 @@ def test_no_rule_and_no_answer_lets_a_tool_write_the_home(folders: ProjectFolder
 def test_a_rule_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ConfigFault):
         parse_rule(text)
+
+
+@pytest.mark.parametrize("one", [shell("rm a"), shell("perdure forget m1"), call("write_file", path="a", text="")])
+@pytest.mark.parametrize("on_ask", [None, answer(*["deny"] * 9)])
+def test_a_call_that_did_not_run_is_no_failure_to_learn_from(
+    one: CallEntry, on_ask: OnAsk | None, folders: ProjectFolders
+) -> None:
+    words = PermissionGate(folders, on_ask=on_ask).decide(one).words
+    assert action_facts._NOT_RUN.match(words)
+    assert fixes._NOT_RUN.match(words)

@@ -38,6 +38,7 @@ def test_reported_usage_counts_with_what_came_after() -> None:
     path = [messages[0], msgspec.structs.replace(messages[1], usage=usage), messages[2]]
     shown = [ChatMessage(message.role, message.text) for message in messages]
     assert count_context(path, shown) == 1300 + count_message(shown[2])
+    assert count_context(path, shown, factor=1.8) == 1300 + round(1.8 * count_message(shown[2]))
     mask = Mask(id="e9", timestamp=START, entries=("e1",))
     assert count_context([*path, mask], shown) == sum(map(count_message, shown))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perdure.formats.perdure import CallEntry, Message
-from perdure.session.extract import extract_quotes, find_terms, list_files
+from perdure.session.extract import FileLists, extract_quotes, find_terms, list_files
+from perdure.session.summary import render_summary
 
 from .conftest import make_entry
 
@@ -111,3 +112,14 @@ def test_files_are_read_and_changed() -> None:
     files = list_files([call(0, "read_file", "a.py"), call(1, "edit_file", "a.py"), call(2, "read_file", "b.py"),
                         call(3, "write_file", "c.py")], failed_ids={"c3"})  # fmt: skip
     assert (files.read, files.changed) == (("b.py",), ("a.py",))
+
+
+def test_what_may_change_a_statement_stands_in_its_line() -> None:
+    """No word says that it changed; so both are quoted, in one line, also if the newer one is in the tail."""
+    talk = converse("The parcel for Ilse weighs 12 kilos.", CHATTER, "The parcel for Ilse weighs 19 kilos.")
+    for middle, tail in ((talk, []), (talk[:4], talk[4:])):
+        quotes = extract_quotes(middle, tail, max_tokens=300).quotes
+        summary = render_summary("", quotes, FileLists(), 300)
+        rows = [row for row in summary.splitlines() if "12 kilos" in row]
+        assert rows == [] or rows[0].index("12 kilos") < rows[0].index("19 kilos")
+        assert "19 kilos" in summary or tail

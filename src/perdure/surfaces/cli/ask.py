@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,9 @@ from perdure.errors import ModelCancelled, UsageError
 from perdure.surfaces.cli.common import Shell, command
 
 if TYPE_CHECKING:
-    from perdure.session.session import TurnListener
+    from perdure.agent.permission import Mode, PermissionAnswer, PermissionRequest
+    from perdure.home import Home
+    from perdure.session.session import Session, TurnListener
 
 INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
 
@@ -30,7 +35,8 @@ INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
   perdure ask --resume s7k2 "and why?"     go on with an earlier session
   perdure ask --continue "and when?"       with the last one of this project
   perdure ask "the release date" --json
-  perdure ask --agent mira --max-turns 20 --porcelain < mail.txt""",
+  perdure ask --agent mira --max-turns 20 --porcelain < mail.txt
+  perdure ask --mode edits "make the tests of the cart pass"     with tools; docs/agent.md""",
 )
 @click.argument("message", nargs=-1)
 @click.option("--resume", metavar="ID", default="", help="Go on with this session, or from this entry.")
@@ -42,6 +48,9 @@ INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
 @click.option(
     "--max-turns", type=click.IntRange(1), metavar="N", help="At most N answers of the model (tools between)."
 )
+@click.option(
+    "--mode", type=click.Choice(("ask", "edits", "yolo")), help="Give the model tools, and say what runs unasked."
+)
 @click.option("--porcelain", is_flag=True, help="Print the answer alone, as plain text, at its end, in any terminal.")
 def ask_command(
     shell: Shell,
@@ -51,22 +60,23 @@ def ask_command(
     agent: str,
     model: str,
     max_turns: int | None,
+    mode: Mode | None,
     porcelain: bool,
 ) -> None:
     """Ask the model of the role `resident`, with the floor and recall of this home; the answer is kept as a session.
 
     Standard output gets the answer alone; in a terminal, standard error tells what was recalled and which session it
     is. docs/chat.md lists the exit statuses.
-    """
-    from perdure.session.session import find_chat, open_session
-    from perdure.session.turn_budget import TurnBudget
 
-    text, budget = _read_message(message), TurnBudget(max_turns=max_turns or 0)
+    With --mode the model has the tools of agent.yaml. What needs a permission is asked in a terminal, and denied
+    without one.
+    """
+    text = _read_message(message)
     resume = choose_session(resume, is_last=is_last)
     is_quiet = porcelain or shell.as_json
     with (
         shell.open_home(create=True, agent=agent) as home,
-        open_session(home, resume, cwd=str(Path.cwd()), chat=find_chat(home, model), budget=budget) as session,
+        _open_session(shell, home, resume, model=model, mode=mode, max_turns=max_turns) as session,
     ):
         cancel = threading.Event()
         earlier_handler = signal.signal(signal.SIGINT, lambda *_: _cancel_once(cancel))
@@ -91,6 +101,39 @@ def choose_session(resume: str, *, is_last: bool) -> str:
     if resume and is_last:
         raise UsageError("give only one of --resume and --continue")
     return "last" if is_last else resume
+
+
+@contextlib.contextmanager
+def _open_session(
+    shell: Shell, home: Home, resume: str, *, model: str, mode: Mode | None, max_turns: int | None
+) -> Iterator[Session]:
+    """Open a session; with a mode, one with tools."""
+    from perdure.session.session import find_chat, open_session
+    from perdure.session.turn_budget import TurnBudget
+
+    chat, cwd = find_chat(home, model), str(Path.cwd())
+    if mode is None:
+        with open_session(home, resume, cwd=cwd, chat=chat, budget=TurnBudget(max_turns=max_turns or 0)) as session:
+            yield session
+        return
+    from perdure.agent.agent import open_agent
+
+    on_ask = functools.partial(_ask_permission, shell) if sys.stdin.isatty() and sys.stderr.isatty() else None
+    with open_agent(home, resume, cwd=cwd, chat=chat, mode=mode, max_turns=max_turns, on_ask=on_ask) as agent:
+        shell.note(agent.sandbox.summary)
+        yield agent.session
+
+
+def _ask_permission(shell: Shell, request: PermissionRequest) -> PermissionAnswer:
+    """Ask in the terminal whether a call may run."""
+    from perdure.agent.permission import CHOICES, PermissionAnswer
+    from perdure.text import printable
+
+    call = printable(json.dumps(request.call.input, ensure_ascii=False))  # all of it: an end that is not shown may harm
+    shell.note(f"{request.call.name} {call}\n  {printable(request.reason)}")
+    choice = click.prompt("Allow? once, always, deny", type=click.Choice(CHOICES), default="deny", err=True)
+    words = click.prompt("What instead?", default="", show_default=False, err=True) if choice == "deny" else ""
+    return PermissionAnswer(choice, words)
 
 
 def _cancel_once(cancel: threading.Event) -> None:

@@ -37,7 +37,7 @@ _SETTINGS = (
 )
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "TZ", "NO_COLOR", "COLUMNS", "PYTHONPATH")
 _COMMAND_LIMIT_S = 120.0
-_NEEDS_SERVER = "needs more packages: pip install 'perdure[server]'"
+_EXTRAS = {"httpcore2": "server", "openai": "openai"}  # package -> the extra that has it
 _DATE = re.compile(r"\{(\d+) days ago\}")
 
 
@@ -60,12 +60,17 @@ class Scene:
     line: str  # what it shows, in one line
     steps: tuple[Step, ...]
     files: Mapping[str, str] = field(default_factory=dict)  # path -> text
-    needs: str = ""  # a package of the extra `server`, without which it cannot run
+    needs: str = ""  # a package of an extra, without which it cannot run
 
     @property
     def can_run(self) -> bool:
         """True if what it needs is installed."""
         return not self.needs or find_spec(self.needs) is not None
+
+    @property
+    def demand(self) -> str:
+        """What to do before it can run."""
+        return f"needs more packages: pip install 'perdure[{_EXTRAS.get(self.needs, self.needs)}]'"
 
 
 @dataclass(frozen=True)
@@ -103,10 +108,10 @@ def demo_command(shell: Shell, name: str | None, is_all: bool, keep: Path | None
         _print_list(shell, scenes)
         return
     if name and not scenes[name].can_run:
-        raise UsageError(f"the scene {name!r} {_NEEDS_SERVER}")
+        raise UsageError(f"the scene {name!r} {scenes[name].demand}")
     names = [name] if name else [scene_name for scene_name, scene in scenes.items() if scene.can_run]
     for left_out in [] if name or shell.as_json else [key for key in scenes if key not in names]:
-        shell.out.print(f"{left_out}: left out, it {_NEEDS_SERVER}", markup=False)
+        shell.out.print(f"{left_out}: left out, it {scenes[left_out].demand}", markup=False)
     results = {scene_name: _play(shell, scene_name, scenes[scene_name], keep) for scene_name in names}
     faults = [result.fault for steps in results.values() for result in steps if result.fault]
     if shell.as_json:

@@ -163,9 +163,11 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
     if suite in ("attacks", "scanner"):
         from perdure.eval import attacks
 
-        if suite == "attacks":
-            return attacks.run_poison(request.sources[0], vectors=request.vectors, progress=step)
-        return attacks.run_scanner(request.sources[0] if request.sources else attacks.SHIPPED_TEXTS, progress=step)
+        return (
+            attacks.run_poison(request.sources[0], vectors=request.vectors, progress=step)
+            if suite == "attacks"
+            else attacks.run_scanner(request.sources[0] if request.sources else attacks.SHIPPED_TEXTS, progress=step)
+        )
     if suite == "use":
         from perdure.eval import cue_use_quality
 
