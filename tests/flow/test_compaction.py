@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import perdure
-from perdure.errors import ContextTooLarge, ModelBusy
+from perdure.errors import ContextTooLarge, ModelBusy, ModelRefused
 from perdure.formats.perdure import AnyEntry, Boundary, ImageEntry, Mask, Message
 from perdure.models.chat import ChatMessage, ChatReply, NativeBlocks, ToolCall, ToolSpec
 from perdure.session.assemble import assemble_messages, assemble_zones
@@ -22,7 +22,7 @@ from perdure.session.log import read_path
 from perdure.session.session import Session, TurnListener, open_session
 from perdure.session.summary import parse_summary
 from perdure.surfaces.cli import cli
-from perdure.testing import ScriptedChat
+from perdure.testing import Question, ScriptedChat
 from perdure.types import ForgetRequest
 
 TOPICS = "harbour lantern ferry quay crane pilot beacon tide anchor winch hull rudder sail mast keel rope".split()
@@ -452,3 +452,34 @@ def test_context_command_shows_the_bill(opened_quiet, strict) -> None:
     assert "tail" in shown.output and "6 messages" in shown.output
     bill = json.loads(CliRunner().invoke(cli, [*options, "--json"]).output)["result"]
     assert bill["n_tokens"] == sum(part["n_tokens"] for part in bill["parts"]) > 0
+
+
+def test_a_provider_that_counts_more_is_asked_again_with_less(opened_quiet) -> None:
+    """Its window is smaller than we believe: it refuses, room is made, and the message gets its answer."""
+    n_refused = []
+
+    def answer(question: Question) -> str:
+        n_chars = sum(len(message.text) for message in question.messages)
+        if n_chars > 12_000:
+            n_refused.append(n_chars)
+            raise ModelRefused("request (4103 tokens) exceeds the available context size (3000 tokens)")
+        return "Noted."
+
+    chat = ScriptedChat([answer] * 200, window_tokens=8000)
+    with open_session(opened_quiet(), chat=chat, mode="keyword") as session:
+        for number in range(30):
+            assert session.say(chatter(number, 150)).text == "Noted."
+        assert list_boundaries(session.log.find_path())
+    assert 1 <= len(n_refused) <= 4
+
+
+def test_a_message_that_never_fits_is_refused_with_all_kept(opened_quiet) -> None:
+    def refuse(_: Question) -> str:
+        raise ModelRefused("prompt is too long: 9000 tokens > 8000 maximum")
+
+    chat = ScriptedChat([refuse] * 9, window_tokens=8000)
+    with open_session(opened_quiet(), chat=chat, mode="keyword") as session:
+        with pytest.raises((ModelRefused, ContextTooLarge)):
+            session.say("Hello there.")
+        assert [m.text for m in session.log.find_path() if isinstance(m, Message)] == ["Hello there."]
+    assert len(chat.asked) <= 3

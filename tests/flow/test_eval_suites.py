@@ -27,7 +27,7 @@ def run(tmp_path, message, monkeypatch):
         (("--block", "talk.jsonl"), "name the folder with the transcripts that talk.jsonl asks about"),
         (("--stated", "--errors", "talk.jsonl"), "--errors needs --half dev"),
         (("--changes", "--half", "held-out", "--errors"), "--errors needs --half dev"),
-        (("--stated", "talk.jsonl", "--half", "third"), "--half third needs --changes"),
+        (("--stated", "talk.jsonl", "--half", "third"), "--half third needs --changes or --compaction"),
         (("--changes", "talk.jsonl"), "it takes no SOURCE"),
         (("--attacks",), "--attacks needs a SOURCE"),
         (("talk.jsonl", "poison.jsonl"), "give only one SOURCE"),

@@ -51,6 +51,7 @@ N_RECALLED_FOR = 3  # of a person's last messages, for which a compaction recall
 RECALL_S = 2.0  # that each of them may wait until what was put away can be found
 _CHARS_PER_TOKEN = 4
 _MIN_MASKED_CHARS = 400  # of a tool's output; the line in its place has about 100
+_MIN_SHRINK = 1.2  # a refusal of the provider makes the window at least so many times smaller
 _MIN_FREED_SHARE = 0.03  # of the window: less is not worth a new prefix, which the provider has not in its cache
 _RETRY_SHARE = 0.03  # of the window by which the context grows before a failed summariser is asked again
 _NARRATIVE_SHARE = 0.5  # of the summary; the rest is for what it lost
@@ -84,6 +85,7 @@ class Compactor:
         """tell: tells the person what happens. mode: "keyword" recalls without a model."""
         self._home, self._log, self._blocks = home, log, blocks
         self._tell, self._mode = tell, mode
+        self._shrink_factor = 1.0  # the window is taken for so many times smaller, because the provider refused more
         self._retry_tokens = 0  # a summariser that failed is asked again from here on
         self._has_told_failure = False
 
@@ -92,6 +94,11 @@ class Compactor:
         limits = self._compute_limits(request.chat)
         n_tokens = self._count(request)
         return ContextSize(n_tokens, limits.window_tokens, is_high=n_tokens >= limits.warn_tokens)
+
+    def shrink_window(self, request: RoomRequest) -> None:
+        """Take the window for smaller from now on: the provider has just refused this context as too long for it."""
+        window_tokens = self._compute_limits(request.chat).window_tokens
+        self._shrink_factor *= max(_MIN_SHRINK, window_tokens / max(1, self._count(request)))
 
     def make_room(self, request: RoomRequest) -> None:
         """Leave out or summarise as much as the limits demand.
@@ -138,7 +145,7 @@ class Compactor:
     # measuring ------------------------------------------------------------------------------------------
 
     def _compute_limits(self, chat: Chat) -> WindowLimits:
-        return compute_limits(self._home.config.session, chat.window_tokens)
+        return compute_limits(self._home.config.session, round(chat.window_tokens / self._shrink_factor))
 
     def _count(self, request: RoomRequest, added: Sequence[AnyEntry] = ()) -> int:
         """Return the tokens of the context. added: entries that are not in the log yet."""

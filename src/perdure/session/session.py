@@ -19,7 +19,14 @@ from perdure import config, turn
 from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now
-from perdure.errors import ConfigFault, ModelCancelled, ModelFault, ModelMissing, TurnBudgetSpent
+from perdure.errors import (
+    ConfigFault,
+    ModelCancelled,
+    ModelFault,
+    ModelMissing,
+    ModelRefused,
+    TurnBudgetSpent,
+)
 from perdure.formats.perdure import (
     INTERRUPTED,
     Boundary,
@@ -32,6 +39,7 @@ from perdure.formats.perdure import (
 )
 from perdure.models.chat import Chat, ChatReply
 from perdure.models.roles import ROLES
+from perdure.regex import lazy_re
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, BlockFile
 from perdure.session.budget import ContextSize
@@ -50,6 +58,11 @@ RECALL_MS = 1000  # a message waits for recall at most so long
 _RESIDENT_MS = 300  # of it, for the resident home; it has its models loaded
 JOB = "chat"  # the job under which the calls are metered
 NO_BUDGET = TurnBudget()
+_MAX_SHRINKS = 2  # in one turn
+_TOO_LONG = lazy_re(  # how Anthropic, OpenAI, llama.cpp, vLLM, Ollama and Gemini refuse what does not fit their window
+    r"context.{0,20}(?:length|size|window)|(?:prompt|input|request).{0,20}too long|too many tokens|maximum.{0,20}tokens"
+    r"|too long for"
+)
 NOT_RUN = "not run: a limit of this message is reached"
 
 
@@ -208,9 +221,7 @@ class Session:
 
     def _ask_model(self, listener: TurnListener, cancel: threading.Event | None) -> Message:
         """Ask for one answer, and log it; a cancelled one as far as it came."""
-        self._compactor.make_room(self._make_request(cancel))
-        messages = assemble_messages(self._log.find_path(), self._read_texts())
-        specs, pieces = [tool.spec for tool in self._tools.values()], []
+        pieces: list[str] = []
 
         def take_text(piece: str) -> None:
             pieces.append(piece)
@@ -218,9 +229,7 @@ class Session:
                 listener.on_text(piece)
 
         try:
-            reply = self._chat.reply(
-                messages, tools=specs, on_text=take_text, on_thought=listener.on_thought, cancel=cancel
-            )
+            reply = self._ask_within_window(take_text, listener.on_thought, cancel)
         except ModelFault as error:
             if pieces or isinstance(error, ModelCancelled):
                 stop = "cancelled" if isinstance(error, ModelCancelled) else "failed"
@@ -230,6 +239,23 @@ class Session:
         answer = self._make_answer(reply)
         self._log.append(answer)
         return answer
+
+    def _ask_within_window(
+        self, on_text: Callable[[str], None], on_thought: Callable[[str], None] | None, cancel: threading.Event | None
+    ) -> ChatReply:
+        """Make room and ask. A provider that counts more tokens than we do is asked again, with less."""
+        specs, n_tries = [tool.spec for tool in self._tools.values()], 0
+        while True:
+            request = self._make_request(cancel)
+            self._compactor.make_room(request)
+            messages = assemble_messages(self._log.find_path(), self._read_texts())
+            try:
+                return self._chat.reply(messages, tools=specs, on_text=on_text, on_thought=on_thought, cancel=cancel)
+            except ModelRefused as error:
+                n_tries += 1
+                if n_tries > _MAX_SHRINKS or not _TOO_LONG.search(error.detail):
+                    raise
+                self._compactor.shrink_window(request)
 
     def _make_answer(self, reply: ChatReply) -> Message:
         usage = reply.usage

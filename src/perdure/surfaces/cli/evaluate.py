@@ -85,7 +85,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
     "--half",
     type=click.Choice(("dev", "held-out", "third")),
     help="The half of the questions, for --changes and --compaction (default: dev), --stated or --block (default: "
-    "both). Only --changes has a third.",
+    "both). Only --changes and --compaction have a third.",
 )
 @click.option("--turns-alone", is_flag=True, help="Do not make memories from the statements of people.")
 @click.option("--errors", is_flag=True, help="With --half dev: list missed and wrong answers.")
@@ -137,8 +137,8 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
     suite = named_suites[0] if named_suites else ""
     if request.half and suite not in _HALVED_SUITES:
         raise UsageError("--half needs --block, --changes, --stated or --compaction")
-    if request.half == "third" and suite != "changes":
-        raise UsageError("--half third needs --changes: the other suites have two halves")
+    if request.half == "third" and suite not in ("changes", "compaction"):
+        raise UsageError("--half third needs --changes or --compaction: the other suites have two halves")
     if request.errors and (suite not in _HALVED_SUITES or request.half != "dev"):
         raise UsageError("--errors needs --half dev: the other half shows only figures")
     if suite == "changes" and request.sources:
