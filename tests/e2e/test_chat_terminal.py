@@ -229,7 +229,7 @@ def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(with_tool: Terminal, model
         Answer(calls=[("wait", {"seconds": 0})]),
         Answer(calls=[("wait", {"seconds": -1})]),
         Answer("All waited."),
-        Answer(calls=[("wait", {"seconds": 4}), ("wait", {"seconds": 0})]),
+        Answer(calls=[("wait", {"seconds": 8}), ("wait", {"seconds": 0})]),
     ]
     with_tool.enter("wait twice")
     with_tool.wait("All waited.")
@@ -237,14 +237,14 @@ def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(with_tool: Terminal, model
     assert "● wait seconds=-1 → ValueError: nobody can wait so long" in with_tool.rows
     with_tool.wait(is_at_prompt)
     with_tool.enter("wait long")
-    with_tool.wait("● wait seconds=4 …")
+    with_tool.wait("● wait seconds=8 …")
     with_tool.send("\x03")
-    with_tool.wait("cancelled; what goes on is given up", seconds=3)
+    with_tool.wait("cancelled; what came is kept", seconds=6)
     with_tool.wait(is_at_prompt)
     with_tool.enter("go on")
     with_tool.wait("OK.")
     outputs = [entry.text for entry in entries(settings) if getattr(entry, "role", "") == "tool"]
-    assert len(outputs) == 4 and outputs[-2].startswith(("waited 4 seconds", "cancelled"))
+    assert len(outputs) == 4 and outputs[-2].startswith(("waited 8 seconds", "cancelled"))
 
 
 def test_typed_ahead_keys_wait_for_the_prompt(start, model: ModelServer) -> None:

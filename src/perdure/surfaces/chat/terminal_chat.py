@@ -102,8 +102,8 @@ class TerminalChat:
         self._console.print()
         with _catch_interrupt(cancel), _silence_keys(), TurnScreen(self._console, self._make_status) as screen:
             self._follow_turn(future, events, cancel, screen)
-        if not future.done():
-            self._print("cancelled; what goes on is given up", style="yellow")
+        if not future.done():  # it ends by itself; the next message waits for it
+            self._print("cancelled; what came is kept", style="yellow")
             return None
         try:
             return future.result()

@@ -79,11 +79,13 @@ def ask_command(
         _open_session(shell, home, resume, model=model, mode=mode, max_turns=max_turns) as session,
     ):
         cancel = threading.Event()
-        signal.signal(signal.SIGINT, lambda *_: _cancel_once(cancel))
+        earlier_handler = signal.signal(signal.SIGINT, lambda *_: _cancel_once(cancel))
         try:
             answer = session.say(text, listener=_make_listener(shell, is_quiet=is_quiet), cancel=cancel)
         except ModelCancelled:
             sys.exit(INTERRUPTED_STATUS)
+        finally:
+            signal.signal(signal.SIGINT, earlier_handler)
         if shell.as_json:
             shell.print_json({"session": session.session, "answer": msgspec.to_builtins(answer)})
         elif porcelain:
