@@ -486,7 +486,7 @@ def test_a_message_that_never_fits_is_refused_with_all_kept(opened_quiet) -> Non
 
 
 def test_a_small_window_drops_what_recall_put_beside_messages(opened_quiet) -> None:
-    chat = ScriptedChat(["Noted."] * 9, window_tokens=500)
+    chat = ScriptedChat([ChatReply("Noted.", is_usage_reported=False)] * 9, window_tokens=500)
     with open_session(opened_quiet(), chat=chat, mode="keyword") as session:
         session.say("Hello there.")
         first = next(m for m in session.log.find_path() if isinstance(m, Message))
