@@ -6,6 +6,7 @@ the same conversation.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import json
@@ -181,6 +182,7 @@ def test_deepseek_counts_its_cache_elsewhere() -> None:
 
 def test_another_library_sends_the_same_turns(server: ModelServer) -> None:
     pydantic_ai = pytest.importorskip("pydantic_ai")
+    from anthropic import AsyncAnthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
@@ -192,11 +194,17 @@ def test_another_library_sends_the_same_turns(server: ModelServer) -> None:
         return f"{b['é'][0]} °C in {city}"
 
     server.answers = script("anthropic")
-    model = AnthropicModel("m-1", provider=AnthropicProvider(base_url=server.url, api_key="k"))
-    agent = pydantic_ai.Agent(model, system_prompt="Be short.", tools=[weather])
-    history: list[Any] = []
-    for n in range(N_TURNS):
-        history = agent.run_sync(f"How is the weather, {n}?", message_history=history).all_messages()
+
+    async def talk() -> None:
+        async with AsyncAnthropic(base_url=server.url, api_key="k") as client:
+            model = AnthropicModel("m-1", provider=AnthropicProvider(anthropic_client=client))
+            agent = pydantic_ai.Agent(model, system_prompt="Be short.", tools=[weather])
+            history: list[Any] = []
+            for n in range(N_TURNS):
+                run = await agent.run(f"How is the weather, {n}?", message_history=history)
+                history = run.all_messages()
+
+    asyncio.run(talk())
     assert len(server.requests) == 4 * N_TURNS
     assert read_turns(server.requests[-1].body["messages"]) == own_turns
     assert len(own_turns) == 2 * N_TURNS - 1

@@ -398,7 +398,7 @@ def test_the_owner_can_review_what_the_host_keeps(home, capture, opened) -> None
 
 def test_the_miner_and_the_host_are_not_asked_about_the_same(home, capture) -> None:
     capture(home, QUEUE)
-    home.connections.roles()._chats["miner"] = ScriptedChat([{"operations": []}])
+    home.connections.roles()._own_chats["miner"] = ScriptedChat([{"operations": []}])
     assert home.memories.mine(MiningRequest(include_active=True)).n_batches == 1
     assert begin(home) == ""
 

@@ -232,6 +232,10 @@ def test_problems_come_first_with_advice(house):
 
 def test_health_tells_how_the_proxy_does(house):
     served = house()
+    ends_at = time.monotonic() + 20
+    while not events.to_socket_path(served.place).exists():
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)
     report = {"address": "http://127.0.0.1:8788", "pid": 7, "since_at": "2026-11-25T09:00:00+00:00",
               "n_requests": 4, "n_edited": 2, "n_failed_open": 3, "n_slow": 1}  # fmt: skip
     assert events.ask_resident(served.place, {"op": "proxy", "report": report}, timeout_s=5) == {"ok": True}
