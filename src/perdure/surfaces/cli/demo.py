@@ -136,7 +136,7 @@ def _print_list(shell: Shell, scenes: Mapping[str, Scene]) -> None:
     for name, scene in scenes.items():
         shell.out.print(f"{name:<12}", style="bold", end="", markup=False)
         shell.out.print(scene.line, markup=False)
-    shell.suggest([("perdure demo NAME", "run one"), ("perdure demo --all", "run all, in about 20 seconds")])
+    shell.suggest([("perdure demo NAME", "run one"), ("perdure demo --all", "run all, in about half a minute")])
 
 
 def _play(shell: Shell, name: str, scene: Scene, keep: Path | None) -> list[StepResult]:
