@@ -75,6 +75,16 @@ def test_a_person_allows_and_denies_and_the_log_keeps_it(tmp_path: Path, project
     assert second.permission.startswith("denied: ")
 
 
+def test_the_last_session_goes_on_with_tools(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    with perdure.open(tmp_path / "home") as home:
+        with open_scripted(home, project, ["Done."]) as agent:
+            agent.session.say("Go.")
+        with open_agent(home, "last", chat=ScriptedChat(["Again."])) as again:
+            assert again.session.session == agent.session.session
+            assert again.session.say("Once more.").text == "Again."
+
+
 def test_without_anybody_to_ask_such_calls_are_denied(tmp_path: Path, project: Path) -> None:
     script = [ask_for(("write_file", {"path": "a.txt", "text": "a"}), ("ask_user", {"question": "Which?"})), "Done."]
     with perdure.open(tmp_path / "home") as home, open_scripted(home, project, script) as agent:

@@ -495,3 +495,34 @@ def test_a_small_window_drops_what_recall_put_beside_messages(opened_quiet) -> N
     shown = [message.text for message in chat.asked[-1].messages if message.role == "user"]
     assert shown[0] == "Hello there."
     assert shown[-1].startswith("Still there?")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "request (1871 tokens) exceeds the available context size (1792 tokens), try increasing it",
+        "prompt is too long: 208310 tokens > 200000 maximum",
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130114 tokens.",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    ],
+)
+def test_a_refusal_for_length_is_known_in_each_provider_s_words(opened_quiet, refusal: str) -> None:
+    answers = [ModelRefused(refusal), "Noted."]
+    with open_session(opened_quiet(), chat=ScriptedChat(answers), mode="keyword") as session:
+        assert session.say("Hello there.").text == "Noted."
+
+
+def test_another_model_has_its_whole_window(opened_quiet) -> None:
+    first = ScriptedChat([ModelRefused("prompt is too long"), "Noted."], name="scripted:one", window_tokens=8000)
+    with open_session(opened_quiet(), chat=first, mode="keyword") as session:
+        session.say("Hello there.")
+        assert session.measure().window_tokens < 8000
+        session.use_chat(ScriptedChat(name="scripted:two", window_tokens=8000))
+        assert session.measure().window_tokens == 8000
+
+
+def test_any_other_refusal_is_not_asked_again(opened_quiet) -> None:
+    chat = ScriptedChat([ModelRefused("the key is not valid"), "Noted."])
+    with open_session(opened_quiet(), chat=chat, mode="keyword") as session, pytest.raises(ModelRefused):
+        session.say("Hello there.")
+    assert len(chat.asked) == 1

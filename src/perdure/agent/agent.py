@@ -18,7 +18,8 @@ from perdure.agent.tools.shell import ShellTool
 from perdure.models.chat import Chat
 from perdure.models.image_endpoint import ImageEndpoint
 from perdure.session.calls import Tool
-from perdure.session.log import read_start, resolve_entry
+from perdure.session.catalog import resolve_name
+from perdure.session.log import read_start
 from perdure.session.session import JOB, Session, open_session
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     definition = read_definition(home)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
     if resume and not cwd:
-        cwd = read_start(home, resolve_entry(home, resume)[0]).cwd
+        cwd = read_start(home, resolve_name(home, resume, cwd=str(Path.cwd()))[0]).cwd
     start = Path(cwd or Path.cwd()).resolve()
     outputs = tempfile.TemporaryDirectory(prefix="perdure-agent-")
     folders = build_folders(home.path, start, definition, Path(outputs.name))

@@ -140,8 +140,8 @@ class PermissionGate:
 
     def _apply(self, answer: PermissionAnswer, request: PermissionRequest) -> CallPermission:
         if answer.choice == "deny":
-            said = f", and says: {answer.words}" if answer.words else ""
-            return CallPermission(False, f"denied: the person does not allow this call{said}. {DENIED}")
+            reason = f", and says: {answer.words}" if answer.words else ""
+            return CallPermission(False, f"denied: the person does not allow this call{reason}. {DENIED}")
         if answer.choice == "always":
             tool = request.call.name
             for risk in request.risks:

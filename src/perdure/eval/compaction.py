@@ -198,9 +198,9 @@ def measure_costs() -> Iterator[RoundCost]:
             whole = session.measure().n_tokens
             session.compact()
             zones = assemble_zones(session.log.find_path(), {})
-    kept = sum(map(count_message, [*zones.head, *zones.tail]))
-    summary = sum(map(count_message, zones.summary))
-    for way, n_tokens in (("whole", whole), ("compacted", kept + summary), ("head and tail alone", kept)):
+    n_kept = sum(map(count_message, [*zones.head, *zones.tail]))
+    n_summary = sum(map(count_message, zones.summary))
+    for way, n_tokens in (("whole", whole), ("compacted", n_kept + n_summary), ("head and tail alone", n_kept)):
         yield RoundCost(way, n_tokens, n_tokens * PRICE.input / 1_000_000)
 
 
@@ -249,7 +249,7 @@ class _Trial:
         if boundary is None:
             return [f"{self.talk.name}: {self.way}: the summariser failed, and nothing was compacted"]
         zones = assemble_zones(path, {})
-        kept = "\n".join(message.text for message in [*zones.head, *zones.tail])
+        kept_text = "\n".join(message.text for message in [*zones.head, *zones.tail])
         n_kept = sum(map(count_message, [*zones.head, *zones.tail]))
         n_summary = sum(map(count_message, zones.summary))
         since_at = next(entry.timestamp for entry in path if entry.id == boundary.first_kept)
@@ -260,13 +260,13 @@ class _Trial:
             block, _ = turn.render_block(recalled.cues, "0" * 16)
             n_block = count_message(ChatMessage("user", block))
             readings = {
-                self.way: (kept, boundary.summary, n_kept + n_summary),
-                f"{self.way} + recall": (f"{kept}\n{block}", boundary.summary, n_kept + n_summary + n_block),
+                self.way: (kept_text, boundary.summary, n_kept + n_summary),
+                f"{self.way} + recall": (f"{kept_text}\n{block}", boundary.summary, n_kept + n_summary + n_block),
             }
             if self.way == QUOTES:
                 readings |= {
-                    TAIL_ONLY: (kept, "", n_kept),
-                    f"{TAIL_ONLY} + recall": (f"{kept}\n{block}", "", n_kept + n_block),
+                    TAIL_ONLY: (kept_text, "", n_kept),
+                    f"{TAIL_ONLY} + recall": (f"{kept_text}\n{block}", "", n_kept + n_block),
                 }
             for way, (read, summary, n_tokens) in readings.items():
                 is_retained, is_stale = judge(fact, read, summary)

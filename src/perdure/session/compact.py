@@ -85,7 +85,7 @@ class Compactor:
         """tell: tells the person what happens. mode: "keyword" recalls without a model."""
         self._home, self._log, self._blocks = home, log, blocks
         self._tell, self._mode = tell, mode
-        self._shrink_factor = 1.0  # the window is taken for so many times smaller, because the provider refused more
+        self._shrink_factors: dict[str, float] = {}  # model -> how many times smaller its window is, as it refused more
         self._retry_tokens = 0  # a summariser that failed is asked again from here on
         self._has_told_failure = False
 
@@ -98,7 +98,8 @@ class Compactor:
     def shrink_window(self, request: RoomRequest) -> None:
         """Take the window for smaller from now on: the provider has just refused this context as too long for it."""
         window_tokens = self._compute_limits(request.chat).window_tokens
-        self._shrink_factor *= max(_MIN_SHRINK, window_tokens / max(1, self._count(request)))
+        shrink_factor = max(_MIN_SHRINK, window_tokens / max(1, self._count(request)))
+        self._shrink_factors[request.chat.name] = shrink_factor * self._shrink_factors.get(request.chat.name, 1.0)
 
     def make_room(self, request: RoomRequest) -> None:
         """Leave out or summarise as much as the limits demand.
@@ -146,7 +147,8 @@ class Compactor:
     # measuring ------------------------------------------------------------------------------------------
 
     def _compute_limits(self, chat: Chat) -> WindowLimits:
-        return compute_limits(self._home.config.session, round(chat.window_tokens / self._shrink_factor))
+        window_tokens = round(chat.window_tokens / self._shrink_factors.get(chat.name, 1.0))
+        return compute_limits(self._home.config.session, window_tokens)
 
     def _count(self, request: RoomRequest, added: Sequence[AnyEntry] = ()) -> int:
         """Return the tokens of the context. added: entries that are not in the log yet."""
@@ -322,7 +324,8 @@ class Compactor:
         parts = list_parts(self._log.find_path(), {**request.texts, **self._blocks.read()}, request.specs)
         sizes = ", ".join(f"{part.name} {part.n_tokens:,}" for part in parts if part.n_tokens)
         n_reserved = limits.window_tokens - limits.room_tokens
+        why = ", because it has refused more," if request.chat.name in self._shrink_factors else ""
         return (
-            f"{request.chat.name} has a window of {limits.window_tokens:,} tokens, {n_reserved:,} of them for the "
+            f"{request.chat.name} has{why} a window of {limits.window_tokens:,} tokens, {n_reserved:,} of them for the "
             f"answer; this context has {n_tokens:,}: {sizes}"
         )

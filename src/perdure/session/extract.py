@@ -231,17 +231,17 @@ def _find_open_questions(messages: Sequence[Message]) -> set[int]:
         by_message.setdefault(statement.message.id, []).append(statement)
     open_positions: set[int] = set()
     for message, answer in pairwise(talk):
-        asked = [item for item in by_message.get(message.id, ()) if _QUESTION.search(item.words)]
+        questions = [item for item in by_message.get(message.id, ()) if _QUESTION.search(item.words)]
         if (
             message.role == "user"
             and answer.role == "assistant"
             and (answer.stop in ("cancelled", "failed") or not (answer.text or answer.calls))
         ):
-            open_positions |= {item.position for item in asked}
-        elif message.role == "assistant" and answer.role == "user" and asked:
+            open_positions |= {item.position for item in questions}
+        elif message.role == "assistant" and answer.role == "user" and questions:
             closing = by_message[message.id][-1]
             answer_stems = extract_telling_stems(answer.text)
-            if closing in asked and len(answer_stems) > _MIN_STEMS and not closing.stems & answer_stems:
+            if closing in questions and len(answer_stems) > _MIN_STEMS and not closing.stems & answer_stems:
                 open_positions.add(closing.position)
     return open_positions
 
@@ -312,11 +312,11 @@ def takes_back(newer: WeighedSentence, older: WeighedSentence, rarities: Mapping
     if not _get_words("change").search(newer.words):
         return False
     shared = newer.stems & older.stems
-    held = sum(rarities.get(stem, 1.0) for stem in shared)
-    is_restated = held >= _RESTATED_SHARE * _weigh_subject(older, newer, rarities)
-    is_part = held >= _PART_SHARE * _weigh_subject(newer, older, rarities)  # the older sentence says more than that
+    shared_rarity = sum(rarities.get(stem, 1.0) for stem in shared)
+    is_restated = shared_rarity >= _RESTATED_SHARE * _weigh_subject(older, newer, rarities)
+    is_part = shared_rarity >= _PART_SHARE * _weigh_subject(newer, older, rarities)  # the older one says more
     is_otherwise = bool((older.stems - shared) and (newer.stems - shared))
-    return len(shared) >= 2 and held > 0 and is_otherwise and (is_restated or is_part)
+    return len(shared) >= 2 and shared_rarity > 0 and is_otherwise and (is_restated or is_part)
 
 
 def _may_change(newer: WeighedSentence, older: WeighedSentence, rarities: Mapping[str, float]) -> bool:
@@ -326,9 +326,9 @@ def _may_change(newer: WeighedSentence, older: WeighedSentence, rarities: Mappin
     if _QUESTION.search(newer.words) or not (newer.terms - older.terms and older.terms - newer.terms):
         return False
     shared = newer.stems & older.stems
-    held = sum(rarities.get(stem, 1.0) for stem in shared)
+    shared_rarity = sum(rarities.get(stem, 1.0) for stem in shared)
     smaller = min(_weigh_subject(newer, older, rarities), _weigh_subject(older, newer, rarities))
-    return len(shared) >= 2 and held >= _RESTATED_SHARE * smaller
+    return len(shared) >= 2 and shared_rarity >= _RESTATED_SHARE * smaller
 
 
 def _weigh_subject(sentence: WeighedSentence, other: WeighedSentence, rarities: Mapping[str, float]) -> float:

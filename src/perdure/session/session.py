@@ -59,10 +59,8 @@ _RESIDENT_MS = 300  # of it, for the resident home; it has its models loaded
 JOB = "chat"  # the job under which the calls are metered
 NO_BUDGET = TurnBudget()
 _MAX_SHRINKS = 2  # in one turn
-_TOO_LONG = lazy_re(  # how Anthropic, OpenAI, llama.cpp, vLLM, Ollama and Gemini refuse what does not fit their window
-    r"context.{0,20}(?:length|size|window)|(?:prompt|input|request).{0,20}too long|too many tokens|maximum.{0,20}tokens"
-    r"|too long for"
-)
+# How providers refuse what does not fit their window; of llama.cpp seen, of the others as their documentation has it.
+_TOO_LONG = lazy_re(r"(?i)context.{0,20}(?:length|size|window)|too long|too many tokens|maximum.{0,20}tokens")
 NOT_RUN = "not run: a limit of this message is reached"
 
 

@@ -183,8 +183,8 @@ def check_sessions(home: Home) -> Iterator[HealthCheck]:
         state = f"{format_count(len(sessions.aside_paths), 'torn line')} set aside: no process had told anybody of it"
         yield HealthCheck("sessions", "notice", state, f"look at {sessions.aside_paths[0]}, and delete it")
     if not sessions.n_left and not sessions.aside_paths:
-        held = f"{format_count(sessions.n_held, 'session')} held by a process" if sessions.n_held else "none is open"
-        yield HealthCheck("sessions", "ok", held)
+        state = f"{format_count(sessions.n_held, 'session')} held by a process" if sessions.n_held else "none is open"
+        yield HealthCheck("sessions", "ok", state)
 
 
 def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
