@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from perdure import text
 from perdure.config import SessionConfig
@@ -82,7 +83,12 @@ def compute_limits(settings: SessionConfig, window_tokens: int) -> WindowLimits:
 def count_message(message: ChatMessage) -> int:
     """Estimate the tokens of one message."""
     calls = "".join(f"{call.name} {json.dumps(call.input, ensure_ascii=False)}" for call in message.calls)
-    return FRAME_TOKENS + text.tokens(message.text) + text.tokens(calls) + IMAGE_TOKENS * len(message.images)
+    return FRAME_TOKENS + _count_text(message.text) + _count_text(calls) + IMAGE_TOKENS * len(message.images)
+
+
+@lru_cache(maxsize=4096)  # the messages of a session, which are counted again for each answer
+def _count_text(words: str) -> int:
+    return text.tokens(words)
 
 
 def count_tools(specs: Sequence[ToolSpec]) -> int:

@@ -107,14 +107,17 @@ class Compactor:
         Raises ContextTooLarge if the floor and the newest messages alone do not fit the window.
         """
         limits = self._compute_limits(request.chat)
-        if self._count(request) >= limits.warn_tokens:
-            self._mask(request, limits, self._split(limits).middle)
+        if self._count(request) < limits.warn_tokens:
+            return
+        self._mask(request, limits, self._split(limits).middle)
         n_tokens = self._count(request)
         if n_tokens >= limits.archive_tokens and (n_tokens >= self._retry_tokens or n_tokens >= limits.full_tokens):
             self.compact(request)
-        if self._count(request) > limits.full_tokens:
-            newest = [message for message in list_messages(self._log.find_path()) if message.role == "tool"][:-1]
-            self._mask(request, limits, newest, min_freed_share=0)
+            n_tokens = self._count(request)
+        if n_tokens <= limits.full_tokens:
+            return
+        newest = [message for message in list_messages(self._log.find_path()) if message.role == "tool"][:-1]
+        self._mask(request, limits, newest, min_freed_share=0)
         self._drop_recalled(request, limits)
         if (n_tokens := self._count(request)) > limits.full_tokens:
             raise ContextTooLarge(self._describe_parts(request, limits, n_tokens))
