@@ -717,6 +717,7 @@ def test_joined_machine_asks_with_all_options(joined: tuple[Tower, Machine]) -> 
         assert laptop.run(*words).returncode == 0
     turn_id = tower.run("search", "quarry", "--mode", "keyword")["hits"][0]["turn_id"]
     why_not = ["recall", "How long must I boil an ostrich egg?", "--all-projects", "--why-not", turn_id]
+    why_not += ["--mode", "keyword"]
     reason = _json(laptop, *why_not)["why_not"]
     assert reason == tower.run(*why_not)["why_not"] and reason.startswith("(")
     assert laptop.run("search", "quarry", "--scan").returncode == 2

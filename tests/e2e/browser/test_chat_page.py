@@ -36,6 +36,7 @@ class ChatPage:
         """Begin a new conversation."""
         self.page.goto(self.address)
         self.page.wait_for_selector("#send_textarea:not([disabled])[placeholder^='Type a message']")
+        self.page.wait_for_selector("#chat .mes >> text=connected to an API")  # its greeting, which belongs to the chat
 
     def say(self, text: str) -> str:
         """Send a message, or a command that asks the model; return the newest answer on the page."""
