@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.access.redact import mask
-from perdure.agent.definition import AgentDefinition, read_definition
+from perdure.agent.definition import AgentDefinition, find_model, read_definition
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
-from perdure.agent.tools import files, grep, images, listing, memory, person
+from perdure.agent.tools import files, grep, images, listing, memory, person, self_edit
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
+from perdure.floor.platforms import API
 from perdure.models.chat import Chat
 from perdure.models.image_endpoint import ImageEndpoint
 from perdure.session.calls import Tool
@@ -61,13 +62,14 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     on_question: OnQuestion | None = None,
     job: str = JOB,
     recall_mode: str | None = None,
+    platform: str = API,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
 
-    resume, fork, chat, job: as in `open_session`. cwd: the folder to work in; of a session that goes on its own. mode,
-    max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are
-    denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model.
-    Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
+    resume, fork, job, platform: as in `open_session`. cwd: the folder to work in; of a session that goes on its own.
+    chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such
+    calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without
+    a model. Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     definition = read_definition(home)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
@@ -86,6 +88,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     gate = PermissionGate(folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask)
     shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
     models = home.config.models
+    session: Session  # it is there when a tool runs
     endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
     tools = [
         *files.build_tools(folders),
@@ -94,12 +97,14 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         shell.build_tool(),
         person.build_tool(on_question),
         *memory.build_tools(home, str(start)),
+        self_edit.build_tool(home, lambda: session),
         *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
     try:
         session = open_session(
-            home, resume, fork=fork, cwd=str(start), chat=chat, tools=select_tools(tools, definition),
-            mode=recall_mode, job=job, decide=gate.decide, budget=definition.budget,
+            home, resume, fork=fork, cwd=str(start), chat=chat or find_model(home, definition, job=job),
+            tools=select_tools(tools, definition), platform=platform, mode=recall_mode, job=job, decide=gate.decide,
+            budget=definition.budget,
         )  # fmt: skip
     except BaseException:
         outputs.cleanup()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import fnmatch
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from perdure.agent.commands import CallRisk, Risk, judge_line
 from perdure.agent.folders import ProjectFolders
@@ -170,9 +170,16 @@ def list_risks(call: CallEntry, folders: ProjectFolders) -> list[CallRisk]:
         return [_judge_file(str(call.input.get("path", "")), folders)]
     if call.name == "remember":
         return [CallRisk(Risk.UNDOABLE, "keeps a memory")]
+    if call.name == "propose_change":
+        return [CallRisk(Risk.UNDOABLE, "proposes a change") if is_proposing(call.input) else CallRisk(Risk.READS, "")]
     if call.name == "image_generate":
         return [CallRisk(Risk.UNKNOWN, "it sends a text to a provider and may cost money")]
     return [CallRisk(Risk.UNKNOWN, f"it is not known what {call.name} does")]
+
+
+def is_proposing(given: Mapping[str, Any]) -> bool:
+    """Return True if a call of propose_change proposes something, False if it only reads a page."""
+    return not {"text", "old", "new"}.isdisjoint(given)
 
 
 def _judge_file(path: str, folders: ProjectFolders) -> CallRisk:

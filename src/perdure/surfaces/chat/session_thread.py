@@ -100,11 +100,12 @@ class SessionHolder:
             raise
 
     def _open(self, resume: str, *, fork: bool, model: str) -> SessionStatus:
+        from perdure.floor.platforms import CHAT
         from perdure.session.session import find_chat, open_session
 
         earlier = self._session
         chat = earlier.chat if earlier else find_chat(self.home, model)
-        options: dict[str, Any] = {"cwd": self._cwd, "chat": chat, "tools": self._tools}
+        options: dict[str, Any] = {"cwd": self._cwd, "chat": chat, "tools": self._tools, "platform": CHAT}
         if earlier is not None and earlier.log.is_kept:  # the new one may be another place in it
             earlier.close()
         try:
@@ -139,6 +140,10 @@ class SessionHolder:
             return self.session.compact(focus, listener=listener, cancel=cancel)
         finally:
             self.refresh()
+
+    def list_notices(self) -> list[str]:
+        """Return what waits for the person at the start: proposed changes, and changed files of the floor."""
+        return list(self.home.floor.find_notices().values())
 
     def read_path(self) -> list[AnyEntry]:
         """Return the entries that lead to where the conversation goes on."""

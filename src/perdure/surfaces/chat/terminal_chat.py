@@ -78,6 +78,8 @@ class TerminalChat:
                 text = self._line.read(opening)
             except EOFError:
                 break
+            if opening is not None:
+                self._show_notices()
             opening = None
             command = parse_command(text)
             if command is None:
@@ -207,12 +209,17 @@ class TerminalChat:
         """Print which session this is, and where to find more."""
         self._print(f"{name} · /help lists the commands", style="dim")
 
+    def _show_notices(self) -> None:
+        for notice in self._thread.submit(self._thread.list_notices).result():
+            self._print(notice, style="yellow")
+
     def show_opening(self) -> None:
         """Print which session this is, and the end of what was said in it."""
         messages = [
             entry for entry in self._thread.submit(self._thread.read_path).result() if isinstance(entry, Message)
         ]
         self.show_greeting(f"session {self._get_session()}")
+        self._show_notices()
         last_user = max((n for n, message in enumerate(messages) if message.role == "user"), default=None)
         if last_user is None:
             return

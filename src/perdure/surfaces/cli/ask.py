@@ -78,6 +78,9 @@ def ask_command(
         shell.open_home(create=True, agent=agent) as home,
         _open_session(shell, home, resume, model=model, mode=mode, max_turns=max_turns) as session,
     ):
+        if sys.stderr.isatty() and not is_quiet:
+            for notice in home.floor.find_notices().values():
+                shell.note(notice)
         cancel = threading.Event()
         earlier_handler = signal.signal(signal.SIGINT, lambda *_: _cancel_once(cancel))
         try:
@@ -108,18 +111,24 @@ def _open_session(
     shell: Shell, home: Home, resume: str, *, model: str, mode: Mode | None, max_turns: int | None
 ) -> Iterator[Session]:
     """Open a session; with a mode, one with tools."""
+    from perdure.floor.platforms import CONSOLE
     from perdure.session.session import find_chat, open_session
     from perdure.session.turn_budget import TurnBudget
 
-    chat, cwd = find_chat(home, model), str(Path.cwd())
+    cwd, budget = str(Path.cwd()), TurnBudget(max_turns=max_turns or 0)
     if mode is None:
-        with open_session(home, resume, cwd=cwd, chat=chat, budget=TurnBudget(max_turns=max_turns or 0)) as session:
+        with open_session(
+            home, resume, cwd=cwd, chat=find_chat(home, model), budget=budget, platform=CONSOLE
+        ) as session:
             yield session
         return
     from perdure.agent.agent import open_agent
 
     on_ask = functools.partial(_ask_permission, shell) if sys.stdin.isatty() and sys.stderr.isatty() else None
-    with open_agent(home, resume, cwd=cwd, chat=chat, mode=mode, max_turns=max_turns, on_ask=on_ask) as agent:
+    chat = find_chat(home, model) if model else None  # else the one of agent.yaml
+    with open_agent(
+        home, resume, cwd=cwd, chat=chat, mode=mode, max_turns=max_turns, on_ask=on_ask, platform=CONSOLE
+    ) as agent:
         shell.note(agent.sandbox.summary)
         yield agent.session
 

@@ -18,7 +18,6 @@ from perdure import text
 from perdure.access.redact import mask
 from perdure.access.shown_alerts import DIGEST_CHARS
 from perdure.errors import FloorMissing, UsageError
-from perdure.floor import pages
 from perdure.floor.floor import Floor
 from perdure.floor.layers import Suspect
 from perdure.floor.state import EditProposal
@@ -36,6 +35,7 @@ from perdure.surfaces.cli.memory_common import read_words
 from perdure.surfaces.text_diff import make_unified_diff
 
 _id_argument = click.argument("identifier", metavar="ID")
+_SURFACE = "terminal"  # where a decision was made, as the journal keeps it
 
 # proposals ----------------------------------------------------------------------------------------------------
 
@@ -54,9 +54,11 @@ def propose_command(shell: Shell, page: str, words: tuple[str, ...], why: str) -
     whole new text of the page. Nothing changes until the owner approves; then the change applies from the next session
     on.
     """
+    from perdure.agent.self_edit import propose_edit
+
     new_text = read_words(words, "the new text", page=page)
     with shell.open_home(create=True) as home:
-        proposal = home.floor.propose(pages.resolve_name(page), new_text, why=why)
+        proposal = propose_edit(home, page, new_text, why=why)
         old_text = home.floor.read(proposal.name)
     actions = [(f"perdure floor approve {proposal.id}", "approve it (the owner)")]
     if shell.as_json:
@@ -97,11 +99,18 @@ def _print_proposal(shell: Shell, proposal: EditProposal, old_text: str) -> None
     header = Text(f"{proposal.id}  ", style="bold") + Text(
         f"{proposal.name}  by {proposal.by}, {format_hybrid_time(proposal.at)}"
     )
-    shell.out.print(header + Text(f"  [{proposal.outcome}]" if proposal.outcome else ""))
+    shell.out.print(header + Text(f"  [{_describe_decision(proposal)}]" if proposal.outcome else ""))
     if proposal.why:
         shell.out.print(f"  {text.one_line(mask(proposal.why), 200)}", markup=False)
+    if proposal.origin:
+        shell.out.print(f"  {text.printable(proposal.origin)}", markup=False, style="yellow" * bool(proposal.readings))
     if not proposal.outcome:
         print_difference(shell, old_text, proposal.text, proposal.name)
+
+
+def _describe_decision(proposal: EditProposal) -> str:
+    surface = f" in the {proposal.surface}" if proposal.surface else ""
+    return f"{proposal.outcome} {format_hybrid_time(proposal.decided_at)}{surface}"
 
 
 def _proposal_to_json(proposal: EditProposal, old_text: str) -> dict[str, Any]:
@@ -117,6 +126,8 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
     """Show a proposed edit, ask, and make it. The change applies from the next session on; running sessions keep the
     old text.
     """
+    from perdure.agent.self_edit import approve_edit
+
     with shell.open_home() as home:
         proposal = home.floor.get_proposal(identifier)
         old_text = home.floor.read(proposal.name)
@@ -127,7 +138,7 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
         if not _confirm_as_owner(shell, "Make this edit?", yes=yes):
             shell.out.print("Nothing was changed.")
             return
-        result = home.floor.approve(proposal.id)
+        result = approve_edit(home, proposal.id, surface=_SURFACE)
     if shell.as_json:
         shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": True, "event": result.event})
     else:
@@ -139,7 +150,7 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
 def reject_command(shell: Shell, identifier: str) -> None:
     """Reject a proposed edit. Nothing changes; `perdure floor proposals --all` still lists it."""
     with shell.open_home() as home:
-        proposal = home.floor.reject(identifier)
+        proposal = home.floor.reject(identifier, surface=_SURFACE)
     if shell.as_json:
         shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": False})
     else:

@@ -1,0 +1,91 @@
+"""Changes of an agent to itself: its system prompt, its settings, its skills. It proposes, the person decides.
+
+A proposal is checked at once, by the same code that reads its page later, and says by which tools its session had read
+text from outside. Nothing here is in reach of a tool but `propose_edit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from perdure.access.fence import FENCE_NAME
+from perdure.agent.definition import check_model, parse_definition
+from perdure.errors import DefinitionFault, EditRefused
+from perdure.floor import layers, pages
+from perdure.floor.pages import PageEdit
+from perdure.floor.room import VARIABLES
+from perdure.formats.perdure import AnyEntry, Message
+from perdure.session.blocks import FLOOR, BlockFile
+
+if TYPE_CHECKING:
+    from perdure.floor.state import EditProposal, PageVersion
+    from perdure.home import Home
+    from perdure.session.session import Session
+
+TOOL = "propose_change"
+# What these return is the agent's own, or the person's.
+_OWN_TOOLS = {TOOL, "ask_user", "remember", "write_file", "edit_file", "image_generate"}
+
+
+def check_page(home: Home, name: str, text: str) -> None:
+    """Raise EditRefused for a text that the reader of its page would refuse. name: in full."""
+    if name != pages.SETTINGS or not text.strip():
+        return
+    pages.check_edit(PageEdit(name, text, "owner", text))  # its form first: a parser can be harmed
+    try:
+        check_model(home, parse_definition(text))
+    except DefinitionFault as error:
+        raise EditRefused(f"{name}: {error.detail}") from error
+
+
+def propose_edit(
+    home: Home, name: str, text: str, *, why: str = "", session: str = "", readings: Sequence[str] = ()
+) -> EditProposal:
+    """Propose an edit as an agent, after every check that its approval would make. Raises EditRefused, FloorMissing.
+
+    session, readings: as in `Floor.propose`.
+    """
+    name = pages.resolve_name(name)
+    old_text = home.floor.read(name)
+    check_page(home, name, text)
+    if problem := _find_reading_problem(home, name, text, old_text):
+        raise EditRefused(f"{name}: {problem}")
+    for suspicious in filter(None, (text if home.floor.is_refused(text, old_text) else "", why)):
+        home.floor.refuse_suspect(suspicious, name)
+    return home.floor.propose(name, text, why=why, session=session, readings=readings)
+
+
+def _find_reading_problem(home: Home, name: str, text: str, old_text: str) -> str:
+    """Say what of a new text nothing would read; "" if all of it is read."""
+    if name == pages.RECENT and not home.config.floor.overall:
+        return "a job writes it, and no session reads it while floor.overall is false"
+    if name != pages.SYSTEM:
+        return ""
+    known = dict.fromkeys(VARIABLES, "")
+    old_unknown = layers.fill_variables(old_text, known)[1]
+    unknown = [variable for variable in layers.fill_variables(text, known)[1] if variable not in old_unknown]
+    return f"nothing fills in {{{{{unknown[0]}}}}} (known: {', '.join(VARIABLES)})" if unknown else ""
+
+
+def approve_edit(home: Home, identifier: str, *, surface: str) -> PageVersion:
+    """Make a proposed edit for the person who has read it. It counts from the next session on.
+
+    surface: where they approved it. Raises FloorMissing, EditRefused.
+    """
+    proposal = home.floor.get_proposal(identifier)
+    check_page(home, proposal.name, proposal.text)
+    return home.floor.approve(proposal.id, surface=surface)
+
+
+def find_readings(home: Home, session: Session) -> list[str]:
+    """Return the tools by which a session has read text from outside; what was recalled beside a message counts."""
+    texts = BlockFile(home.path, session.session, is_kept=session.log.is_kept).read()
+    is_recalled = any(FENCE_NAME in text for name, text in texts.items() if name != FLOOR)
+    return sorted({*list_reading_tools(session.log.find_path()), *(["recall"] if is_recalled else [])})
+
+
+def list_reading_tools(entries: Iterable[AnyEntry]) -> set[str]:
+    """Return the names of the tools whose outputs brought text from outside."""
+    messages = (entry for entry in entries if isinstance(entry, Message) and entry.role == "tool")
+    return {message.tool for message in messages if message.tool not in _OWN_TOOLS and not message.is_error}
