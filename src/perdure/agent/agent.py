@@ -67,9 +67,9 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     """Begin a session with the tools of this home's agent, or go on with one.
 
     resume, fork, job, platform: as in `open_session`. cwd: the folder to work in; of a session that goes on its own.
-    chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such
-    calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without
-    a model. Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
+    chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it
+    such calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls
+    without a model. Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     definition = read_definition(home)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import perdure
 from perdure.floor.layers import MAX_VALUE_CHARS
-from perdure.floor.platforms import describe_platform, list_platforms
+from perdure.floor.platforms import PLATFORMS, describe_platform
 from perdure.session.session import open_session
 from perdure.testing import ScriptedChat
 
@@ -27,15 +27,15 @@ def render(path: Path, platform: str) -> str:
 
 def test_every_surface_has_its_golden_prompt(tmp_path: Path) -> None:
     """UPDATE_GOLDEN=1 writes the file anew."""
-    renders = [f"== {name}\n{render(tmp_path, name)}\n" for name in [*list_platforms(), "claude-code"]]
+    renders = [f"== {name}\n{render(tmp_path / name, name)}\n" for name in [*PLATFORMS, "claude-code"]]
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text("".join(renders))
     assert "".join(renders) == GOLDEN.read_text()
-    assert set(SEED) < set(list_platforms())
+    assert set(SEED) < set(PLATFORMS)
 
 
 def test_no_description_is_cut() -> None:
-    assert max(len(describe_platform(name)) for name in list_platforms()) <= MAX_VALUE_CHARS
+    assert max(len(describe_platform(name)) for name in PLATFORMS) <= MAX_VALUE_CHARS
 
 
 def test_session_keeps_its_prefix_on_one_surface_and_gets_another_on_the_next(tmp_path: Path) -> None:
