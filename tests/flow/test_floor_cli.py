@@ -173,10 +173,10 @@ def test_new_home_gives_advice(place: Place) -> None:
 
 
 def test_variables_are_filled_in_for_each_platform(written: Place) -> None:
-    """Row F16: an unknown variable stays visible, and is said."""
-    for platform in ("telegram", "web", "jobs"):
+    """Rows F16, U02: an unknown variable stays visible, and is said."""
+    for platform, opening in (("telegram", "telegram (Telegram: bold"), ("web", "web (a page in"), ("pi", "pi.")):
         sent = written.answer("context", "hi", "--platform", platform)["parts"][0]
-        assert f"You are default on {platform}." in sent["text"] and not sent["alerts"]
+        assert f"You are default on {opening}" in sent["text"] and not sent["alerts"]
     written.ok("floor", "write", "system", SYSTEM + "{{mood}}")
     assert "{{mood}}" in written.answer("context", "hi")["parts"][0]["text"]
     assert "there is no value for {{mood}}" in written.ok("floor", "--platform", "web")
