@@ -33,7 +33,7 @@ PLATFORMS = {
     TELEGRAM: Platform("Telegram", "bold, italic, code and links", False, False, "no headings", 4096),
     MAIL: Platform("a mail", "plain text", False, False, "complete, because an answer takes long"),
     JOBS: Platform("a job that nobody watches", "Markdown", True, False, "ask nothing; the outcome first"),
-    API: Platform("a program", "unknown, so plain text", False, False),
+    API: Platform("a program", "plain text", False, False),
 }
 
 
