@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perdure.session.session import Session
 
 TOOL = "propose_change"
+MAX_WAITING = 20  # proposals: what nobody reads protects nobody
 # What these return is the agent's own, or the person's.
 _OWN_TOOLS = {TOOL, "ask_user", "remember", "write_file", "edit_file", "image_generate"}
 
@@ -49,7 +50,7 @@ def propose_edit(
     name = pages.resolve_name(name)
     old_text = home.floor.read(name)
     check_page(home, name, text)
-    if problem := _find_reading_problem(home, name, text, old_text):
+    if problem := _find_reading_problem(home, name, text, old_text) or _find_repetition(home, name, text):
         raise EditRefused(f"{name}: {problem}")
     for suspicious in filter(None, (text if home.floor.is_refused(text, old_text) else "", why)):
         home.floor.refuse_suspect(suspicious, name)
@@ -66,6 +67,15 @@ def _find_reading_problem(home: Home, name: str, text: str, old_text: str) -> st
     old_unknown = layers.fill_variables(old_text, known)[1]
     unknown = [variable for variable in layers.fill_variables(text, known)[1] if variable not in old_unknown]
     return f"nothing fills in {{{{{unknown[0]}}}}} (known: {', '.join(VARIABLES)})" if unknown else ""
+
+
+def _find_repetition(home: Home, name: str, text: str) -> str:
+    """Say why the owner need not get one more proposal; "" if they may."""
+    waiting = home.floor.list_proposals()
+    for proposal in waiting:
+        if proposal.name == name and proposal.text.rstrip() == text.rstrip():
+            return f"{proposal.id} proposes this already, and waits for the owner"
+    return f"{len(waiting)} proposals wait for the owner; that is enough" if len(waiting) >= MAX_WAITING else ""
 
 
 def approve_edit(home: Home, identifier: str, *, surface: str) -> PageVersion:

@@ -62,7 +62,7 @@ def test_whole_prompt_equals_the_model_prompt(floor):
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         said = home.floor.layers().text
     whole = "\n\n".join(node.text() for node in visitor.get("/floor").tree.css(".layer pre"))
-    assert whole == said and "You speak on api (a program" in whole and SECRET not in whole
+    assert whole == said and "You speak on api (a program: plain text" in whole and SECRET not in whole
     assert "Only at the harbour" not in whole
     assert "Only at the harbour" in visitor.get("/floor?project=/home/mira/tidepool").text()
 
