@@ -86,7 +86,8 @@ class FloorRoom(Floor):
             for proposal in self.list_proposals()
         }
         since_at = (now or local_now()) - _NOTICED_FOR
-        for name in filter(pages.is_protected, self.list_pages()):
+        skills = (str(path.relative_to(self.folder)) for path in self.folder.glob("skills/*/SKILL.md"))
+        for name in (pages.SYSTEM, pages.SETTINGS, *sorted(filter(pages.is_page, skills))):
             self.read(name)
             page = self.load_state().pages.get(name)
             if page and page.current.by == "hand" and to_time(page.current.at) > since_at:
