@@ -351,6 +351,7 @@ def test_settings_that_nothing_reads_are_refused(written: Place, line: str) -> N
 
 def test_rejected_proposal_changes_nothing(written: Place) -> None:
     asked = written.answer("floor", "propose", "agent", SETTINGS)
+    assert "It changes what the agent may do: tools, max_turns." in written.ok("floor", "proposals")
     assert not written.answer("floor", "reject", asked["id"])["approved"]
     assert written.fails("floor", "approve", asked["id"], "--yes")[1] == "edit-refused"
     assert written.fails("floor", "show", "agent")[0] == 4

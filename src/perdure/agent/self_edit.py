@@ -7,10 +7,11 @@ text from outside. Nothing here is in reach of a tool but `propose_edit`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from perdure.access.fence import FENCE_NAME
-from perdure.agent.definition import check_model, parse_definition
+from perdure.agent.definition import AgentDefinition, check_model, parse_definition
 from perdure.errors import DefinitionFault, EditRefused
 from perdure.floor import layers, pages
 from perdure.floor.pages import PageEdit
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.session.session import Session
 
 TOOL = "propose_change"
+_HARMLESS_KEYS = {"name", "model", "effort"}  # of agent.yaml; all others are limits
 MAX_WAITING = 20  # proposals: what nobody reads protects nobody
 # What these return is the agent's own, or the person's.
 _OWN_TOOLS = {TOOL, "ask_user", "remember", "write_file", "edit_file", "image_generate"}
@@ -76,6 +78,24 @@ def _find_repetition(home: Home, name: str, text: str) -> str:
         if proposal.name == name and proposal.text.rstrip() == text.rstrip():
             return f"{proposal.id} proposes this already, and waits for the owner"
     return f"{len(waiting)} proposals wait for the owner; that is enough" if len(waiting) >= MAX_WAITING else ""
+
+
+def describe_powers(name: str, old_text: str, text: str) -> str:
+    """Say which limits of an agent an edit of its settings changes, for the person who decides; "" if none.
+
+    >>> describe_powers("agent.yaml", "name: a", "name: a\nmode: yolo")
+    'It changes what the agent may do: mode.'
+    """
+    if name != pages.SETTINGS:
+        return ""
+    try:
+        old = parse_definition(old_text) if old_text.strip() else AgentDefinition()
+        new = parse_definition(text)
+    except DefinitionFault:
+        return ""  # it cannot be approved
+    changed = [field.name for field in fields(AgentDefinition) if field.name not in _HARMLESS_KEYS]
+    changed = [key for key in changed if getattr(old, key) != getattr(new, key)]
+    return f"It changes what the agent may do: {', '.join(changed)}." if changed else ""
 
 
 def approve_edit(home: Home, identifier: str, *, surface: str) -> PageVersion:

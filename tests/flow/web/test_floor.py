@@ -245,15 +245,18 @@ def test_a_proposed_edit_is_shown_as_a_difference_and_decided(floor):
         found.write("system", "You are Ada's assistant.")
         found.propose("system", said, why="answers were too long", session="s7k2m4q9xw", readings=["read_file"])
         found.propose("core", "The house is called Alder.", why="it is not known")
+        found.propose("agent.yaml", f"{MOODY.partition('mood')[0]}mode: yolo", why="it asks too much")
 
     visitor = floor(prepare)
-    assert visitor.get("/floor").text(".tabs .badge") == "2"
+    assert visitor.get("/floor").text(".tabs .badge") == "3"
     seen = visitor.get("/floor/proposals")
     assert seen.texts("del") == ["− You are Ada's assistant."] and f"+ {said}" in seen.texts("ins")
     assert "session s7k2m4q9xw, which had read text from outside (read_file)" in seen.text("section.proposal")
-    first, second = (node.attributes["id"] for node in seen.tree.css("section.proposal"))
+    assert "It changes what the agent may do: tools, max_turns, mode." in seen.text("section.proposal:nth-of-type(3)")
+    first, second, third = (node.attributes["id"] for node in seen.tree.css("section.proposal"))
     visitor.post(f"/floor/proposals/{first}/approve")
-    visitor.post(f"/floor/proposals/{second}/reject")
+    for rejected in (second, third):
+        visitor.post(f"/floor/proposals/{rejected}/reject")
     assert read(visitor, "system") == f"{said}\n" and read(visitor, "core") == ""
     decided = visitor.get("/floor/proposals?all=1").texts(".list .badge")
     assert {"approved", "rejected"} <= set(decided)

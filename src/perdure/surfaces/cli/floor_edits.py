@@ -97,6 +97,8 @@ def proposals_command(shell: Shell, include_all: bool) -> None:
 
 
 def _print_proposal(shell: Shell, proposal: EditProposal, old_text: str) -> None:
+    from perdure.agent.self_edit import describe_powers
+
     header = Text(f"{proposal.id}  ", style="bold") + Text(
         f"{proposal.name}  by {proposal.by}, {format_hybrid_time(proposal.at)}"
     )
@@ -106,6 +108,8 @@ def _print_proposal(shell: Shell, proposal: EditProposal, old_text: str) -> None
     if proposal.origin:
         shell.out.print(f"  {text.printable(proposal.origin)}", markup=False, style="yellow" * bool(proposal.readings))
     if not proposal.outcome:
+        if powers := describe_powers(proposal.name, old_text, proposal.text):
+            shell.out.print(f"  {powers}", markup=False, style="yellow")
         print_difference(shell, old_text, proposal.text, proposal.name)
 
 

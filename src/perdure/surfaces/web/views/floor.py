@@ -194,6 +194,7 @@ def _to_proposal_values(floor: Floor, edit: EditProposal) -> dict[str, Any]:
         "rows": text_diff.make_diff_lines(mask(old), mask(edit.text)),
         "is_stale": (hash_text(old) if old else "") != edit.was,
         "suspects": floor_pages.find_suspects(floor, edit.text),
+        "powers": self_edit.describe_powers(edit.name, old, edit.text),
     }
 
 
