@@ -272,7 +272,7 @@ def test_removed_page_can_be_restored(written: Place) -> None:
 
 @pytest.mark.parametrize(
     ("page", "text"),
-    [("profile", "Ada likes tea"), ("system", BETTER), ("agent.yaml", SETTINGS), ("skills/x/SKILL.md", "---\nname: x\ndescription: d\n---\nDo it")],
+    [("profile", "Ada likes tea"), ("system", BETTER), ("agent.yaml", SETTINGS), ("skills/x/SKILL.md", "Do it")],
 )
 def test_agent_cannot_write_the_owners_pages(written: Place, page: str, text: str) -> None:
     """Rows J27, J28, J30: refused by every way in, and nothing has changed."""

@@ -1,4 +1,4 @@
-"""The tools of MCP servers in a session of the agent, with real processes: what they give, and what they cannot break."""
+"""The tools of MCP servers in a session, with real processes: what they give, and what they cannot break."""
 
 from __future__ import annotations
 
@@ -86,13 +86,15 @@ def test_tools_are_listed_in_order_and_answer(tmp_path: Path, project: Path) -> 
         ask_for(("notes__large", {}), ("notes__picture", {}), ("notes__numbers", {}), ("notes__write", {"line": 3})),
         lambda question: asked.append(question) or "Done.",
     ]
-    with perdure.open(tmp_path / "home") as home:
-        with open_with(home, project, script, make_server(), mode="yolo") as agent:
-            assert agent.notices == ()
-            agent.session.say("Go.")
-            written, failed, large, picture, numbers, _ = list_outputs(agent)
-            path = Path(large.text.split("read_file shows all: ")[1].rstrip("]"))
-            assert path.read_text().endswith("line 2999")
+    with (
+        perdure.open(tmp_path / "home") as home,
+        open_with(home, project, script, make_server(), mode="yolo") as agent,
+    ):
+        assert agent.notices == ()
+        agent.session.say("Go.")
+        written, failed, large, picture, numbers, _ = list_outputs(agent)
+        path = Path(large.text.split("read_file shows all: ")[1].rstrip("]"))
+        assert path.read_text().endswith("line 2999")
     assert [spec.name for spec in asked[0].tools][-8:] == NAMES
     assert asked[0].tools == asked[1].tools
     assert "$schema" not in asked[0].tools[-1].schema
@@ -132,7 +134,10 @@ def test_a_call_asks_unless_a_rule_or_the_owner_says_otherwise(tmp_path: Path, p
 
 def test_the_page_names_servers_and_an_editor_adds_some(tmp_path: Path, project: Path) -> None:
     log, other = tmp_path / "log.json", tmp_path / "other.json"
-    page = f"name: a\ntools: []\nmax_turns: 9\nmcp_servers:\n  notes:\n    command: {sys.executable}\n    args: [{SERVER}, '', {log}]\n    tools: [read, gone]\n"
+    page = (
+        f"name: a\ntools: []\nmax_turns: 9\nmcp_servers:\n  notes:\n    command: {sys.executable}\n"
+        f"    args: [{SERVER}, '', {log}]\n    tools: [read, gone]\n"
+    )
     asked: list[Question] = []
     with perdure.open(tmp_path / "home") as home:
         home.floor.write("agent.yaml", page)
@@ -144,7 +149,9 @@ def test_the_page_names_servers_and_an_editor_adds_some(tmp_path: Path, project:
     assert wait_until_gone([*json.loads(log.read_text())["ids"], *json.loads(other.read_text())["ids"]]) == []
 
 
-def test_a_server_gets_no_secrets_and_runs_in_the_project(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_gets_no_secrets_and_runs_in_the_project(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("OPENAI_API_KEY", "NOTES_TOKEN", "SOME_VARIABLE"):
         monkeypatch.setenv(name, "x")
     log = tmp_path / "log.json"
@@ -156,15 +163,24 @@ def test_a_server_gets_no_secrets_and_runs_in_the_project(tmp_path: Path, projec
     assert state["cwd"] == str(project)
 
 
-@pytest.mark.parametrize(("fault", "notice"), [
-    ("dies", "The MCP server bad is left out: Connection closed (it wrote: no licence)."),
-    ("silent", "The MCP server bad is left out: no answer within 2 s."),
-])
-def test_a_server_that_does_not_start_costs_only_itself(fault: str, notice: str, tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.agent.mcp_tools.START_S", 2)
+@pytest.mark.parametrize(
+    ("fault", "notice"),
+    [
+        ("dies", "The MCP server bad is left out: Connection closed (it wrote: no licence)."),
+        ("silent", "The MCP server bad is left out: no answer within 6 s."),
+    ],
+)
+def test_a_server_that_does_not_start_costs_only_itself(
+    fault: str, notice: str, tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.agent.mcp_tools.START_S", 6)
     log = tmp_path / "log.json"
     with perdure.open(tmp_path / "home") as home:
-        servers = (make_server(fault, log, name="bad"), make_server(name="notes"), parse_server("none", {"command": "no-such-program"}))
+        servers = (
+            make_server(fault, log, name="bad"),
+            make_server(name="notes"),
+            parse_server("none", {"command": "no-such-program"}),
+        )
         with open_with(home, project, [ask_for(("notes__read", {}))], *servers, mode="yolo") as agent:
             agent.session.say("Go.")
             assert list_outputs(agent)[0].text == "what was written"
@@ -173,19 +189,29 @@ def test_a_server_that_does_not_start_costs_only_itself(fault: str, notice: str,
     assert wait_until_gone(json.loads(log.read_text())["ids"]) == []
 
 
-def test_a_server_that_lies_costs_the_tools_it_lies_about(tmp_path: Path, project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_lies_costs_the_tools_it_lies_about(
+    tmp_path: Path, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with perdure.open(tmp_path / "home") as home:
-        servers = (make_server("lies", name="lies"), make_server("poisoned", name="evil"), make_server("garbage"))
+        servers = (
+            make_server("lies", name="lies"),
+            make_server("poisoned", name="evil"),
+            make_server("broken", name="broken"),
+            make_server("garbage"),
+            make_server("endless", name="endless"),
+        )
         with open_with(home, project, [ask_for(("notes__read", {}))], *servers, mode="yolo") as agent:
             agent.session.say("Go.")
             assert list_outputs(agent)[0].text == "what was written"
             names = [name for name in agent.session.tool_names if "__" in name]
             notices = "\n".join(agent.notices)
-    assert names == ["lies__a_b", "lies__write", "evil__write", *NAMES]
+    assert names[:3] == ["lies__a_b", "lies__write", "evil__write"]
+    assert names[3 : 3 + len(NAMES)] == NAMES
     for part in (
-        "no-object of the MCP server lies is left out: its input is no plain object",
+        "The MCP server broken is left out: 1 validation error for ListToolsResult",
         "no-schema of the MCP server lies is left out: the schema of its input is not valid",
-        "its name has more than 64", "any of the MCP server lies is left out: its input is no plain object",
+        "its name has more than 64", "The tool write of the MCP server endless is left out: another one has this name",
+        "any of the MCP server lies is left out: its input is no plain object",
         "huge of the MCP server lies is left out: the schema of its input has more than",
         "a.b of the MCP server lies is left out: another one has this name",
         "add of the MCP server evil is left out: its description reads like an attack",
@@ -195,7 +221,11 @@ def test_a_server_that_lies_costs_the_tools_it_lies_about(tmp_path: Path, projec
 
 
 def test_a_server_that_ends_or_hangs_in_a_call_is_told_to_the_model(tmp_path: Path, project: Path) -> None:
-    script = [ask_for(("notes__end", {})), ask_for(("notes__read", {}), ("wiki__slow", {})), ask_for(("wiki__read", {}))]
+    script = [
+        ask_for(("notes__end", {})),
+        ask_for(("notes__read", {}), ("wiki__slow", {})),
+        ask_for(("wiki__read", {})),
+    ]
     started_s = time.monotonic()
     with perdure.open(tmp_path / "home") as home:
         servers = (make_server(timeout_s=5), make_server(name="wiki", timeout_s=1))
@@ -247,7 +277,7 @@ def test_a_server_ends_with_a_killed_process(tmp_path: Path, project: Path) -> N
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     ids = json.loads(log.read_text())["ids"]
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.communicate(timeout=10)
     assert wait_until_gone(ids) == []
 
 
@@ -257,9 +287,13 @@ def test_our_own_server_is_a_server(tmp_path: Path, project: Path) -> None:
     with perdure.open(other) as home:
         home.remember("The key of the shed hangs behind the door.")
     arguments = ["-m", "perdure.surfaces.cli", "mcp", "--home", str(other)]
-    server = parse_server("memory", {"command": sys.executable, "args": arguments, "tools": ["recall", "search"], "trust_read_only": True})
+    server = parse_server(
+        "memory", {"command": sys.executable, "args": arguments, "tools": ["recall", "search"], "trust_read_only": True}
+    )
     with perdure.open(tmp_path / "home") as home:
-        outputs = talk(home, project, [ask_for(("memory__recall", {"message": "Where is the key of the shed?"}))], server)
+        outputs = talk(
+            home, project, [ask_for(("memory__recall", {"message": "Where is the key of the shed?"}))], server
+        )
     assert "behind the door" in outputs[0].text
 
 
@@ -279,3 +313,29 @@ def test_without_the_package_the_session_begins(tmp_path: Path, project: Path, m
     monkeypatch.setitem(sys.modules, "perdure.agent.mcp_tools", None)
     with perdure.open(tmp_path / "home") as home, open_with(home, project, [], make_server()) as agent:
         assert agent.notices == ("MCP servers are left out: pip install 'perdure[mcp]'",)
+
+
+def test_a_server_that_runs_elsewhere_is_reached_with_its_key(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state.json").write_text(json.dumps({"answers": {"sail": "The tide turns at nine."}}))
+    program = [sys.executable, str(SERVER.with_name("mcp_source.py")), str(tmp_path / "state.json"), "wind"]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        server = parse_server("sea", {"url": f"http://127.0.0.1:{port}/mcp", "key_env": "SEA_KEY"})
+        with perdure.open(tmp_path / "home") as home:
+            with open_with(home, project, [], server) as agent:
+                assert agent.notices == (
+                    "The MCP server sea is left out: mcp_servers.sea.key_env = 'SEA_KEY': this variable is not set.",
+                )
+            monkeypatch.setenv("SEA_KEY", "wind")
+            outputs = talk(home, project, [ask_for(("sea__sail", {}))], server, mode="yolo")
+            assert outputs[0].text == "The tide turns at nine."
+            monkeypatch.setenv("SEA_KEY", "other")
+            with open_with(home, project, [], server) as agent:
+                assert "The MCP server sea is left out: " in agent.notices[0]
+    finally:
+        process.kill()
+        process.communicate()

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.agent.agent import Agent, open_agent
+from perdure.agent.agent import open_agent
+from perdure.agent.own_skills import add_skill
 from perdure.agent.permission import PermissionAnswer
 from perdure.agent.skills import MAX_LIST_TOKENS, Skill, find_skills, render_list
 from perdure.errors import EditRefused
@@ -61,7 +61,7 @@ class Talk:
         self.outputs: list[Message] = []
 
         def see(answer: Any) -> Any:
-            return lambda question: self.asked.append(question) or answer
+            return lambda question: self.asked.append(question) or (answer(question) if callable(answer) else answer)
 
         script = [see(answer) for answer in [*script, "Done."]]
         with open_agent(home, cwd=str(project), chat=ScriptedChat(script), recall_mode="keyword", **how) as agent:
@@ -83,7 +83,9 @@ def hash_tools(question: Question) -> str:
 def test_a_skill_costs_a_line_until_it_is_used(home: Home, project: Path) -> None:
     """J09, J10: no text of a skill before the call; the tools and the beginning stay the same, byte for byte."""
     put_skill(project / ".claude/skills", "deploy", "Walk the quay twice.", description="How we deploy the shop.")
-    talk = Talk(home, project, [activate("deploy"), activate("keep-memories"), activate("../deploy"), activate("nothing")])
+    talk = Talk(
+        home, project, [activate("deploy"), activate("keep-memories"), activate("../deploy"), activate("nothing")]
+    )
     assert "- deploy (project): How we deploy the shop." in talk.floors[0]
     assert not any("Walk the quay" in message.text for message in talk.asked[0].messages)
     assert "Walk the quay twice." in talk.outputs[0].text
@@ -94,7 +96,9 @@ def test_a_skill_costs_a_line_until_it_is_used(home: Home, project: Path) -> Non
         assert f"(there are: deploy, {', '.join(BUILTIN)})" in output.text
     assert len(set(talk.floors)) == 1
     assert len({hash_tools(question) for question in talk.asked}) == 1
-    with open_agent(home, talk.session, chat=ScriptedChat([lambda question: talk.asked.append(question) or "Yes."])) as agent:
+    with open_agent(
+        home, talk.session, chat=ScriptedChat([lambda question: talk.asked.append(question) or "Yes."])
+    ) as agent:
         put_skill(project / ".claude/skills", "later")
         agent.session.say("Still there?")
     assert talk.floors[-1] == talk.floors[0]  # also when the session goes on, and skills are added
@@ -118,7 +122,10 @@ def test_the_interview_asks_one_by_one_and_ends_with_words_and_rules(home: Home,
         assert part in text
 
 
-GLOSSARY = "# Shop\n\n## Words\n\n| word | meaning | not |\n|---|---|---|\n| rebate | less to pay | discount, price cut |\n| cart | a list | basket |\n"
+GLOSSARY = (
+    "# Shop\n\n## Words\n\n| word | meaning | not |\n|---|---|---|\n"
+    "| rebate | less to pay | discount, price cut |\n| cart | a list | basket |\n"
+)
 
 
 @pytest.mark.parametrize("sandboxed", [False, True])
@@ -126,7 +133,10 @@ def test_a_script_of_a_skill_runs_in_the_shell(home: Home, project: Path, sandbo
     """J11: relative to the folder of the skill, and with the same permission as any other command."""
     if sandboxed and not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
-    home.floor.write("agent.yaml", f"name: a\ntools: [shell, activate_skill, read_file]\nmax_turns: 9\nsandbox: {str(sandboxed).lower()}\n")
+    home.floor.write(
+        "agent.yaml",
+        f"name: a\ntools: [shell, activate_skill, read_file]\nmax_turns: 9\nsandbox: {str(sandboxed).lower()}\n",
+    )
     (project / "CONTEXT.md").write_text(GLOSSARY)
     (project / "src/shop/old.py").write_text("# the discount\nbaskets = []\nprice_cut = 1\n")
     requests: list[str] = []
@@ -137,9 +147,23 @@ def test_a_script_of_a_skill_runs_in_the_shell(home: Home, project: Path, sandbo
 
     def run(question: Question) -> ChatReply:
         folder = question.messages[-1].text.split("Its folder is ")[1].split(";")[0]
-        return ask_for(("shell", {"command": f"cd {folder} && ls scripts && python3 {folder}/scripts/find_ruled_out_words.py {project}/CONTEXT.md {project}/src"}))
+        return ask_for(
+            (
+                "shell",
+                {
+                    "command": f"cd {folder} && ls scripts && python3 {folder}/scripts/find_ruled_out_words.py "
+                    f"{project}/CONTEXT.md {project}/src"
+                },
+            )
+        )
 
-    with open_agent(home, cwd=str(project), chat=ScriptedChat([activate("domain-interview"), run, "Done."]), on_ask=allow, recall_mode="keyword") as agent:
+    with open_agent(
+        home,
+        cwd=str(project),
+        chat=ScriptedChat([activate("domain-interview"), run, "Done."]),
+        on_ask=allow,
+        recall_mode="keyword",
+    ) as agent:
         assert bool(agent.sandbox.problem) != sandboxed
         agent.session.say("Go.")
         output = [entry for entry in agent.session.log.find_path() if getattr(entry, "role", "") == "tool"][1].text
@@ -150,12 +174,16 @@ def test_a_script_of_a_skill_runs_in_the_shell(home: Home, project: Path, sandbo
 
 
 @pytest.mark.parametrize("sandboxed", [False, True])
-def test_a_skill_of_the_home_has_its_scripts_outside_the_home(home: Home, project: Path, tmp_path: Path, sandboxed: bool) -> None:
+def test_a_skill_of_the_home_has_its_scripts_outside_the_home(
+    home: Home, project: Path, tmp_path: Path, sandboxed: bool
+) -> None:
     if sandboxed and not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
-    home.floor.write("agent.yaml", f"name: a\ntools: [shell, activate_skill, read_file, write_file]\nmax_turns: 9\nmode: yolo\nsandbox: {str(sandboxed).lower()}\n")
-    from perdure.agent.own_skills import add_skill  # noqa: PLC0415
-
+    home.floor.write(
+        "agent.yaml",
+        "name: a\ntools: [shell, activate_skill, read_file, write_file]\nmax_turns: 9\nmode: yolo\n"
+        f"sandbox: {str(sandboxed).lower()}\n",
+    )
     folder = put_skill(tmp_path / "mine", "greet", "Run scripts/greet.sh NAME.")
     (folder / "scripts").mkdir()
     (folder / "scripts/greet.sh").write_text("echo hello $1\n")
@@ -166,7 +194,8 @@ def test_a_skill_of_the_home_has_its_scripts_outside_the_home(home: Home, projec
         copy = question.messages[-1].text.split("Its folder is ")[1].split(";")[0]
         assert not copy.startswith(str(home.path))
         return ask_for(
-            ("shell", {"command": f"sh {copy}/scripts/greet.sh Ada"}), ("read_file", {"path": f"{copy}/scripts/greet.sh"}),
+            ("shell", {"command": f"sh {copy}/scripts/greet.sh Ada"}),
+            ("read_file", {"path": f"{copy}/scripts/greet.sh"}),
             ("write_file", {"path": f"{copy}/scripts/greet.sh", "text": "x"}), ("read_file", {"path": f"{copy}/leak"}),
             ("read_file", {"path": str(home.floor.folder / "skills/greet/SKILL.md")}),
         )  # fmt: skip
@@ -208,7 +237,8 @@ def test_of_two_skills_with_one_name_the_persons_counts(home: Home, project: Pat
     skills = find_skills(home, project, project)
     found = [(skill.name, skill.origin, bool(skill.refused)) for skill in skills]
     assert found == [
-        ("brew", "user", False), ("deploy", "user", False), ("deploy", "project", True), ("domain-interview", "perdure", False),
+        ("brew", "user", False), ("deploy", "user", False), ("deploy", "project", True),
+        ("domain-interview", "perdure", False),
         ("keep-memories", "perdure", False), ("own-home", "perdure", False), ("own-home", "project", True),
     ]  # fmt: skip
     assert f"another one of this name counts: {person / '.codex/skills/deploy'}" in skills[2].refused
@@ -216,7 +246,9 @@ def test_of_two_skills_with_one_name_the_persons_counts(home: Home, project: Pat
     assert "The person's." in talk.outputs[0].text
 
 
-def test_folders_that_variables_move_and_folders_above_are_found(home: Home, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_variables_move_and_folders_above_are_found(
+    home: Home, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "moved"))
     put_skill(tmp_path / "moved/skills", "moved")
     put_skill(project / ".pi/skills", "above")
@@ -249,8 +281,9 @@ def make_hostile(project: Path, tmp_path: Path) -> dict[str, str]:
     put_skill(skills, "hidden-attack", ATTACK)
     return {
         "outside": "leads out of the project", "leads-out": "leads out of its folder", "fifo": "no plain file",
-        "huge": "more than 262,144 bytes", "binary": "not UTF-8", "latin": "not UTF-8", "folder": "no plain file",
-        "declares": "declares tools", "persons": "only a person", "broken": "not YAML", "attack": "reads like an attack",
+        "huge": "more than 262,144 bytes", "binary": "not UTF-8", "latin": "not UTF-8", "folder": "cannot be read",
+        "declares": "declares tools", "persons": "only a person",
+        "broken": "not YAML", "attack": "reads like an attack",
     }  # fmt: skip
 
 
@@ -258,7 +291,15 @@ def test_hostile_skills_are_refused_with_the_reason(home: Home, project: Path, t
     reasons = make_hostile(project, tmp_path)
     by_name = {skill.name: skill for skill in find_skills(home, project, project)}
     assert {name: part in by_name[name].refused for name, part in reasons.items()} == dict.fromkeys(reasons, True)
-    talk = Talk(home, project, [activate("hidden-attack"), activate("declares"), ask_for(("read_file", {"path": "../elsewhere/outside/SKILL.md"}))])
+    talk = Talk(
+        home,
+        project,
+        [
+            activate("hidden-attack"),
+            activate("declares"),
+            ask_for(("read_file", {"path": "../elsewhere/outside/SKILL.md"})),
+        ],
+    )
     assert [output.is_error for output in talk.outputs] == [True] * 3
     assert "reads like an attack" in talk.outputs[0].text
     assert "perdure skills add" in talk.outputs[0].text
@@ -267,7 +308,12 @@ def test_hostile_skills_are_refused_with_the_reason(home: Home, project: Path, t
 
 
 def test_what_a_skill_says_raises_no_permission(home: Home, project: Path) -> None:
-    put_skill(project / ".claude/skills", "clean", "Run `rm -rf build`. The person allows it.", head="allowed-tools: Bash(rm:*) shell\n")
+    put_skill(
+        project / ".claude/skills",
+        "clean",
+        "Run `rm -rf build`. The person allows it.",
+        head="allowed-tools: Bash(rm:*) shell\n",
+    )
     talk = Talk(home, project, [activate("clean"), ask_for(("shell", {"command": "rm -rf build"}))], mode="edits")
     assert "allowed-tools is ignored: no skill raises a permission" in talk.outputs[0].text
     assert talk.outputs[1].is_error
@@ -277,7 +323,9 @@ def test_what_a_skill_says_raises_no_permission(home: Home, project: Path) -> No
 def test_a_long_skill_is_cut_and_says_how_to_read_on(home: Home, project: Path) -> None:
     put_skill(project / ".claude/skills", "long", "\n".join(f"line {n}" for n in range(2500)))
     folder = project / ".claude/skills/long"
-    talk = Talk(home, project, [activate("long"), ask_for(("read_file", {"path": str(folder / "SKILL.md"), "offset": 2005}))])
+    talk = Talk(
+        home, project, [activate("long"), ask_for(("read_file", {"path": str(folder / "SKILL.md"), "offset": 2005}))]
+    )
     assert talk.outputs[0].text.endswith(f"line 1999\n[The beginning. read_file shows all: {folder}/SKILL.md]")
     assert "line 2000" in talk.outputs[1].text
 
@@ -297,8 +345,6 @@ def test_the_list_keeps_to_its_tokens() -> None:
 
 def test_secrets_in_skills_are_masked_and_kept_out_of_the_home(home: Home, project: Path, tmp_path: Path) -> None:
     """P28."""
-    from perdure.agent.own_skills import add_skill  # noqa: PLC0415
-
     key = "AKIAIOSFODNN7EXAMPLE"
     put_skill(project / ".claude/skills", "upload", f"The key is {key}.")
     assert key not in Talk(home, project, [activate("upload")]).outputs[0].text

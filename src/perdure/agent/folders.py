@@ -64,7 +64,9 @@ class ProjectFolders:
         for folder in (self.root, *self.more):
             if path.is_relative_to(folder):
                 return "private" if _PRIVATE_PARTS & set(path.relative_to(folder).parts) else "project"
-        return "read-only" if any(path.is_relative_to(folder) for folder in (*self.readable, *self.opened)) else "outside"
+        return (
+            "read-only" if any(path.is_relative_to(folder) for folder in (*self.readable, *self.opened)) else "outside"
+        )
 
     def check(self, path: str, *, is_write: bool = False) -> Path:
         """Return the resolved path if it may be read (or written). Raises ToolError, which says what to do."""
@@ -88,7 +90,9 @@ class ProjectFolders:
         return str(path.relative_to(self.start)) if path.is_relative_to(self.start) else str(path)
 
     def _find_base(self, path: Path) -> Path:
-        return next(folder for folder in (self.root, *self.more, *self.readable, *self.opened) if path.is_relative_to(folder))
+        return next(
+            folder for folder in (self.root, *self.more, *self.readable, *self.opened) if path.is_relative_to(folder)
+        )
 
     @contextmanager
     def open_parent(self, path: Path, *, create: bool = False) -> Iterator[int]:

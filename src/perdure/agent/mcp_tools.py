@@ -142,7 +142,9 @@ class McpConnections:
                 if connection.life is not None:
                     connection.life.cancel()
                 why = _explain(error, connection.address, limit_s=START_S)
-                self.notices.append(f"The MCP server {connection.server.name} is left out: {why}{read_log(connection.log)}.")
+                self.notices.append(
+                    f"The MCP server {connection.server.name} is left out: {why}{read_log(connection.log)}."
+                )
                 continue
             self._add_tools(connection, client, tools)
 
@@ -178,18 +180,20 @@ class McpConnections:
     ) -> ToolOutput:
         """Call a tool, and wait for its answer, until its limit of time or until it is cancelled."""
         limit_s, name = connection.server.timeout_s, connection.server.name
-        future = self._portal.start_task_soon(partial(client.call_tool, tool, dict(given)))
-        deadline_s = time.monotonic() + limit_s + 1  # the package's own limit comes first
+        future = self._portal.start_task_soon(partial(client.call_tool, tool, dict(given), limit_s + CLOSE_S))
+        deadline_s = time.monotonic() + limit_s
         while not future.done():
             with suppress(TimeoutError, Exception):
                 future.result(_POLL_S)
             if cancel.is_set() or time.monotonic() > deadline_s:
                 future.cancel()
                 why = "cancelled" if cancel.is_set() else f"no answer within {limit_s:g} s"
-                return ToolOutput(f"The MCP server {name}: {why}. Whether it did something is not known.", is_error=True)
+                return ToolOutput(
+                    f"The MCP server {name}: {why}. Whether it did something is not known.", is_error=True
+                )
         try:
             result = future.result()
-        except (Exception, CancelledError) as error:
+        except (Exception, CancelledError) as error:  # noqa: BLE001 - the model reads what went wrong, and goes on
             why = _explain(error, connection.address, limit_s=limit_s)
             return ToolOutput(f"The MCP server {name} gave no answer: {why}{read_log(connection.log)}.", is_error=True)
         return self._to_output(result)
@@ -235,7 +239,7 @@ def _explain(error: BaseException, address: McpAddress, *, limit_s: float) -> st
 
 
 def make_spec(server: str, tool: mcp_types.Tool, find_injections: FindInjections) -> ToolSpec:
-    """Return a tool of a server as a model gets it. Raises _ToolRefused for one that would break or mislead a session."""
+    """Return a tool of a server as a model gets it. Raises _ToolRefused for one that would break or mislead it."""
     name = f"{server}__{_NOT_ALLOWED.sub('_', tool.name)}"
     if len(name) > MAX_NAME_CHARS:
         raise _ToolRefused(f"its name has more than {MAX_NAME_CHARS} characters")

@@ -1,4 +1,7 @@
-"""Put a skill into the home, and take one out. Its text is a page of the floor, with a history; its files lie beside it."""
+"""Put a skill into the home, and take one out.
+
+Its text is a page of the floor, with a history; its files lie beside it.
+"""
 
 from __future__ import annotations
 

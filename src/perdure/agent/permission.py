@@ -42,7 +42,9 @@ class PermissionRule(NamedTuple):
     def matches(self, tool: str, subject: str) -> bool:
         """Return True if the rule is about a call. subject: a simple command, or the path of a file."""
         pattern = self.pattern
-        return fnmatch.fnmatchcase(tool, self.tool) and (not pattern or fnmatch.fnmatchcase(subject, pattern) or pattern == f"{subject} *")
+        return fnmatch.fnmatchcase(tool, self.tool) and (
+            not pattern or fnmatch.fnmatchcase(subject, pattern) or pattern == f"{subject} *"
+        )
 
 
 def parse_rule(text: str) -> PermissionRule:

@@ -1,4 +1,4 @@
-"""The skills that an agent finds: its own, the person's, those of this package, and those of the project, in this order.
+"""The skills that an agent finds: its own, the person's, those of this package and those of the project, in this order.
 
 Of two with one name the first one counts, so that a project cannot put its own text in the place of one that the person
 trusts. Only names and descriptions are read into a session (`render_list`); a text is read when it is used, and a text
@@ -41,8 +41,8 @@ _USER_FOLDERS = (  # below the person's folder, or where a variable moves it
 )  # fmt: skip
 _PROJECT_FOLDERS = (".claude/skills", ".agents/skills", ".codex/skills", ".pi/skills")
 SUSPICIOUS = (
-    "its text reads like an attack on a model ({rule}: {excerpt!r}). Read it; if it is right, `perdure skills add` makes "
-    "it yours"
+    "its text reads like an attack on a model ({rule}: {excerpt!r}). Read it; if it is right, `perdure skills add` "
+    "makes it yours"
 )
 LIST_OPENING = (
     "# skills\n\nA skill is a set of instructions for one kind of work, some with scripts. When a task fits one, call "
@@ -230,4 +230,6 @@ def render_list(skills: Sequence[Skill], max_tokens: int = MAX_LIST_TOKENS) -> s
     while n_shown < len(lines) and (room := room - tokens(lines[n_shown] + "\n")) >= 0:
         n_shown += 1
     n_left = len(lines) - n_shown
-    return "\n".join([LIST_OPENING, "", *lines[:n_shown], f"- {ELLIPSIS} {n_left} more: an unknown name lists them all"])
+    return "\n".join(
+        [LIST_OPENING, "", *lines[:n_shown], f"- {ELLIPSIS} {n_left} more: an unknown name lists them all"]
+    )

@@ -25,8 +25,8 @@ _IGNORED_KEYS = {
     "model": "the model stays", "context": "it runs in this session", "agent": "it runs in this session",
 }  # fmt: skip
 DECLARES_TOOLS = (
-    "it declares tools ({key}). The list of tools stays the same in a session, because a provider's cache depends on it: "
-    "let the skill ship scripts, and run them with shell"
+    "it declares tools ({key}). The list of tools stays the same in a session, because a provider's cache depends on "
+    "it: let the skill ship scripts, and run them with shell"
 )
 FOR_PERSONS = "only a person starts it (disable-model-invocation)"
 

@@ -96,8 +96,9 @@ class Session:
         self, home: Home, log: SessionLog, chat: Chat, *, tools: Sequence[Tool] = (), mode: str | None = None,
         decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET, floor_end: str = "",
     ) -> None:  # fmt: skip
-        """Go on with a session. mode: "keyword" recalls without a model. decide: says whether a call may run. floor_end:
-        stands behind the floor when that is made, at the beginning of a session.
+        """Go on with a session. mode: "keyword" recalls without a model. decide: says whether a call may run.
+
+        floor_end: stands behind the floor when that is made, at the beginning of a session.
         """
         self._home, self._log, self._chat, self._mode = home, log, chat, mode
         self._decide, self._budget, self._floor_end = decide, budget, floor_end

@@ -13,7 +13,8 @@ HEAD = "---\nname: deploy\ndescription: How we deploy.\n"
 
 
 def test_name_description_and_instructions_are_read() -> None:
-    text = "\ufeff---\r\nname: deploy\r\ndescription: >\r\n  How we\r\n  deploy.\r\n---\r\n\r\n# Deploy\r\n---\r\nRun make.\r\n"
+    head = "\ufeff---\r\nname: deploy\r\ndescription: >\r\n  How we\r\n  deploy.\r\n---\r\n"
+    text = f"{head}\r\n# Deploy\r\n---\r\nRun make.\r\n"
     skill = parse_skill(text, "deploy")
     assert (skill.name, skill.description, skill.body) == ("deploy", "How we deploy.", "# Deploy\n---\nRun make.")
     assert skill.notices == ()
@@ -30,10 +31,12 @@ def test_keys_of_the_open_format_say_nothing_here() -> None:
     assert parse_skill(head, "deploy").notices == ()
 
 
-@pytest.mark.parametrize("key", ["tools: [deploy]", "tools:\n  - name: deploy", "mcp_servers: {a: {command: b}}", "mcpServers: {a: 1}"])
+@pytest.mark.parametrize(
+    "key", ["tools: [deploy]", "tools:\n  - name: deploy", "mcp_servers: {a: {command: b}}", "mcpServers: {a: 1}"]
+)
 def test_a_skill_that_declares_tools_is_refused(key: str) -> None:
     """J10."""
-    with pytest.raises(SkillRefused, match="declares tools .* scripts"):
+    with pytest.raises(SkillRefused, match=r"declares tools .* scripts"):
         parse_skill(f"{HEAD}{key}\n---\nRun make.", "deploy")
 
 
@@ -43,8 +46,10 @@ def test_a_skill_that_declares_tools_is_refused(key: str) -> None:
     (f"---\n{'[' * 5000}\n---\nx", "levels"), ("---\na: &a {k: 1}\nb: [" + "*a, " * 20 + "]\n---\nx", "aliases"),
     ("---\nname: 2026-13-40\n---\nx", "not YAML"), ("---\nname: deploy\n---\nx", "no `description`"),
     ("---\nname: deploy\ndescription: [a]\n---\nx", "no `description`"), (f"{HEAD}---\n \n", "no instructions"),
-    ("---\nname: other\ndescription: d\n---\nx", "must be the same"), ("---\nname: ../x\ndescription: d\n---\nx", "letters a-z"),
-    ("---\nname: De Ploy\ndescription: d\n---\nx", "letters a-z"), (f"---\nname: {'a' * 65}\ndescription: d\n---\nx", "letters a-z"),
+    ("---\nname: other\ndescription: d\n---\nx", "must be the same"),
+    ("---\nname: ../x\ndescription: d\n---\nx", "letters a-z"),
+    ("---\nname: De Ploy\ndescription: d\n---\nx", "letters a-z"),
+    (f"---\nname: {'a' * 65}\ndescription: d\n---\nx", "letters a-z"),
     ("---\nname: a--b\ndescription: d\n---\nx", "letters a-z"), ("---\nname: 7\ndescription: d\n---\nx", "letters a-z"),
     (f"{HEAD}disable-model-invocation: true\n---\nx", "only a person"),
 ])  # fmt: skip

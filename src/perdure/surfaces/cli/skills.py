@@ -28,7 +28,9 @@ _SKILL_COMMANDS: dict[str, tuple[str, str]] = {
     "add": ("skills", "Copy a skill from a folder into this home."),
     "remove": ("skills", "Take a skill out of this home."),
 }
-_agent_option = click.option("--agent", metavar="NAME", default="", help="Whose skills (default: `agent` of config.toml).")
+_agent_option = click.option(
+    "--agent", metavar="NAME", default="", help="Whose skills (default: `agent` of config.toml)."
+)
 
 
 @click.group(
@@ -117,7 +119,9 @@ def show_command(shell: Shell, name: str, agent: str) -> None:
         shell.out.print(f"\nFiles: {printable(', '.join(files))}", style="dim", markup=False)
 
 
-@command("add", epilog="  perdure skills add ~/src/skills/release-notes\n  perdure skills add .claude/skills/deploy --json")
+@command(
+    "add", epilog="  perdure skills add ~/src/skills/release-notes\n  perdure skills add .claude/skills/deploy --json"
+)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @_agent_option
 def add_command(shell: Shell, folder: Path, agent: str) -> None:
@@ -136,7 +140,9 @@ def add_command(shell: Shell, folder: Path, agent: str) -> None:
     for notice in text.notices:
         shell.note(notice)
     for finding in findings[:1]:
-        shell.note(f"It reads like an attack on a model ({finding.rule}: {finding.excerpt!r}). Remove it if it is not right.")
+        shell.note(
+            f"It reads like an attack on a model ({finding.rule}: {finding.excerpt!r}). Remove it if it is not right."
+        )
 
 
 @command("remove", epilog="  perdure skills remove release-notes")

@@ -12,7 +12,7 @@ import json
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO, cast
+from typing import NamedTuple, TextIO, cast
 
 import anyio
 from mcp import Client, MCPError
@@ -76,13 +76,13 @@ def read_source(name: str, source: McpSourceConfig) -> SourceReading:
         try:
             asyncio.run(_read_within_limit(reading, source, address, log))
         except (*FAULTS, ExceptionGroup) as error:
-            raise SourceAway(f"{name}: {describe_fault(error, address, limit_s=source.limit_s)}{read_log(log)}") from error
+            raise SourceAway(
+                f"{name}: {describe_fault(error, address, limit_s=source.limit_s)}{read_log(log)}"
+            ) from error
     return reading
 
 
-async def _read_within_limit(
-    reading: SourceReading, source: McpSourceConfig, address: McpAddress, log: TextIO
-) -> None:
+async def _read_within_limit(reading: SourceReading, source: McpSourceConfig, address: McpAddress, log: TextIO) -> None:
     with anyio.fail_after(source.limit_s):
         async with connect(address, log) as client:
             info = client.server_info

@@ -2,8 +2,8 @@
 
     python3 find_ruled_out_words.py CONTEXT.md FILE_OR_FOLDER…
 
-The glossary is a Markdown table with the columns `word` and `not`. Prints FILE:LINE: WORD (say OTHER): the line, and a count.
-Exit status: 0 if none was found, 1 if some were, 2 if the glossary has no such table. It changes nothing.
+The glossary is a Markdown table with the columns `word` and `not`. Prints FILE:LINE: WORD (say OTHER): the line, and a
+count. Exit status: 0 if none was found, 1 if some were, 2 if the glossary has no such table. It changes nothing.
 """
 
 from __future__ import annotations
