@@ -7,6 +7,7 @@ of the project, or of the person's folders, only if it does not read like an att
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,11 @@ FindInjections = Callable[[str], Sequence[Finding]]
 
 BUILTIN = Path(__file__).with_name("builtin_skills")
 CHECKED: tuple[Origin, ...] = ("user", "project")  # their texts are looked at by the scanner
+MIN_SUSPICION = 0.5  # the chance that one of the findings is right, from which on a text is refused
+_ORDERS = {  # rules of the scanner about what every skill does: it tells an agent what to do
+    "unasked deed", "false memory", "false answer", "another aim", "addressed to agents", "addressed", "tool", "lasting",
+    "authority", "claimed",
+}  # fmt: skip
 MAX_FOLDERS = 500  # that are looked at in one folder of skills
 MAX_LIST_TOKENS = 2_000  # of the list in a session's floor
 MAX_DESCRIPTION_CHARS = 1_024  # of one, as the open format has it; then as short as the list needs
@@ -182,9 +188,14 @@ def check_whole_text(skill: Skill, home: Home) -> Skill:
 
 
 def check_text(text: str, find_injections: FindInjections) -> None:
-    """Raise SkillRefused for a text that reads like an attack."""
-    for finding in find_injections(text):
-        raise SkillRefused(SUSPICIOUS.format(rule=finding.rule, excerpt=finding.excerpt))
+    """Raise SkillRefused for a text that reads like an attack.
+
+    Rules about orders to an agent do not count: a skill is nothing else. With them 19 of 137 public skills were refused,
+    without them 3, and 45 instead of 49 of 100 attacks are found (decision 048).
+    """
+    findings = [finding for finding in find_injections(text) if finding.rule not in _ORDERS]
+    if 1 - math.prod(1 - finding.score for finding in findings) >= MIN_SUSPICION:
+        raise SkillRefused(SUSPICIOUS.format(rule=findings[0].rule, excerpt=findings[0].excerpt))
 
 
 def read_skill_file(folder: Path) -> str:
