@@ -34,8 +34,8 @@ BUILTIN = Path(__file__).with_name("builtin_skills")
 CHECKED: tuple[Origin, ...] = ("user", "project")  # their texts are looked at by the scanner
 MIN_SUSPICION = 0.5  # the chance that one of the findings is right, from which on a text is refused
 _ORDERS = {  # rules of the scanner about what every skill does: it tells an agent what to do
-    "unasked deed", "false memory", "false answer", "another aim", "addressed to agents", "addressed", "tool", "lasting",
-    "authority", "claimed",
+    "unasked deed", "false memory", "false answer", "another aim", "addressed to agents", "addressed", "tool",
+    "lasting", "authority", "claimed",
 }  # fmt: skip
 MAX_FOLDERS = 500  # that are looked at in one folder of skills
 MAX_LIST_TOKENS = 2_000  # of the list in a session's floor
@@ -190,8 +190,8 @@ def check_whole_text(skill: Skill, home: Home) -> Skill:
 def check_text(text: str, find_injections: FindInjections) -> None:
     """Raise SkillRefused for a text that reads like an attack.
 
-    Rules about orders to an agent do not count: a skill is nothing else. With them 19 of 137 public skills were refused,
-    without them 3, and 45 instead of 49 of 100 attacks are found (decision 048).
+    Rules about orders to an agent do not count: a skill is nothing else. With them 19 of 137 public skills were
+    refused, without them 3, and 45 instead of 49 of 100 attacks are found (decision 048).
     """
     findings = [finding for finding in find_injections(text) if finding.rule not in _ORDERS]
     if 1 - math.prod(1 - finding.score for finding in findings) >= MIN_SUSPICION:
