@@ -266,8 +266,10 @@ def make_hostile(project: Path, tmp_path: Path) -> dict[str, str]:
     outside = put_skill(tmp_path / "elsewhere", "outside")
     skills.mkdir(parents=True)
     (skills / "outside").symlink_to(outside)
-    for name in ("leads-out", "fifo", "huge", "binary", "latin", "folder"):
+    for name in ("leads-out", "fifo", "huge", "binary", "latin", "folder", "circle"):
         (skills / name).mkdir()
+    (skills / "circle/SKILL.md").symlink_to(skills / "circle/SKILL.md")
+    (skills / "loop").symlink_to(skills / "loop")
     (skills / "leads-out/SKILL.md").symlink_to(outside / "SKILL.md")
     os.mkfifo(skills / "fifo/SKILL.md")
     (skills / "huge/SKILL.md").write_text("---\nname: huge\ndescription: d\n---\n" + "x" * 300_000)
@@ -282,6 +284,7 @@ def make_hostile(project: Path, tmp_path: Path) -> dict[str, str]:
     return {
         "outside": "leads out of the project", "leads-out": "leads out of its folder", "fifo": "no plain file",
         "huge": "more than 262,144 bytes", "binary": "not UTF-8", "latin": "not UTF-8", "folder": "cannot be read",
+        "circle": "cannot be read",
         "declares": "declares tools", "persons": "only a person",
         "broken": "not YAML", "attack": "reads like an attack",
     }  # fmt: skip

@@ -107,7 +107,7 @@ def _list_folders(home: Home, start: Path, root: Path) -> Iterator[SkillFolder]:
     """Yield every folder that may hold a skill, each once, in the order in which they count."""
     seen: set[Path] = set()
     for folder in _list_all_folders(home, start, root):
-        resolved = folder.path.resolve()
+        resolved = _resolve(folder.path)
         if resolved not in seen:
             seen.add(resolved)
             yield folder
@@ -139,9 +139,14 @@ def _list_below(parent: Path) -> list[Path]:
     return [path for path in paths if not path.name.startswith(".") and os.path.lexists(path / FILE)]
 
 
+def _resolve(path: Path) -> Path:
+    """Return a path without symlinks; one that leads in a circle stays, and cannot be opened."""
+    return Path(os.path.realpath(path))
+
+
 def _read_skill(folder: SkillFolder, home: Home) -> Skill:
     """Return the skill of a folder, with the reason if it cannot be used."""
-    skill = Skill(folder.path.name, folder.origin, folder.path.resolve())
+    skill = Skill(folder.path.name, folder.origin, _resolve(folder.path))
     try:
         if folder.inside is not None and not skill.folder.is_relative_to(folder.inside):
             raise SkillRefused("its folder leads out of the project")
@@ -200,7 +205,7 @@ def check_text(text: str, find_injections: FindInjections) -> None:
 
 def read_skill_file(folder: Path) -> str:
     """Return SKILL.md of a resolved folder. Raises SkillRefused for what is no plain text in it."""
-    path = (folder / FILE).resolve()
+    path = _resolve(folder / FILE)
     if not path.is_relative_to(folder):
         raise SkillRefused(f"{FILE} leads out of its folder")
     try:
