@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,11 @@ def test_the_page_names_servers_and_an_editor_adds_some(tmp_path: Path, project:
     asked: list[Question] = []
     with perdure.open(tmp_path / "home") as home:
         home.floor.write("agent.yaml", page)
-        servers = (make_server(name="notes"), make_server("", other, name="wiki", tools=["write"]))
+        servers = (make_server(name="notes"), replace(make_server("", other, tools=["write"]), name="A/wiki "))
         with open_with(home, project, [lambda question: asked.append(question) or "Yes."], *servers) as agent:
             agent.session.say("Go.")
             assert agent.notices == ("The MCP server notes has no tool gone.",)
-    assert [spec.name for spec in asked[0].tools] == ["notes__read", "wiki__write"]
+    assert [spec.name for spec in asked[0].tools] == ["notes__read", "A_wiki___write"]
     assert wait_until_gone([*json.loads(log.read_text())["ids"], *json.loads(other.read_text())["ids"]]) == []
 
 

@@ -34,6 +34,7 @@ from perdure.access.scan import Finding
 from perdure.agent.image_size import IMAGE_TYPES, find_image_type
 from perdure.agent.mcp_client import McpAddress, connect, describe_fault, read_log
 from perdure.agent.mcp_settings import McpServer
+from perdure.agent.permission import MCP_SEPARATOR
 from perdure.agent.tools.files import MAX_IMAGE_BYTES
 from perdure.agent.tools.output import take_first
 from perdure.environ import read_variable
@@ -128,7 +129,8 @@ class McpConnections:
         address = McpAddress(
             key, command, variables | dict(server.env), server.url, server.key_env, server.timeout_s, cwd
         )
-        log = (self._outputs / f"mcp-{server.name}.log").open("w+", encoding="utf-8", errors="replace")
+        path = self._outputs / f"mcp-{_to_identifier(server.name)}.log"
+        log = path.open("w+", encoding="utf-8", errors="replace")
         connection = _Connection(server, address, log)
         connection.life = self._portal.start_task_soon(connection.hold)
         return connection
@@ -238,9 +240,14 @@ def _explain(error: BaseException, address: McpAddress, *, limit_s: float) -> st
         return one_line(printable(f"{type(unknown).__name__}: {unknown}"), 200)
 
 
+def _to_identifier(name: str) -> str:
+    """Return a name of which a tool's name may be made; an editor calls its servers as it likes."""
+    return _NOT_ALLOWED.sub("_", name)
+
+
 def make_spec(server: str, tool: mcp_types.Tool, find_injections: FindInjections) -> ToolSpec:
     """Return a tool of a server as a model gets it. Raises _ToolRefused for one that would break or mislead it."""
-    name = f"{server}__{_NOT_ALLOWED.sub('_', tool.name)}"
+    name = f"{_to_identifier(server)}{MCP_SEPARATOR}{_to_identifier(tool.name)}"
     if len(name) > MAX_NAME_CHARS:
         raise _ToolRefused(f"its name has more than {MAX_NAME_CHARS} characters")
     schema = {key: value for key, value in tool.input_schema.items() if key != "$schema"}
