@@ -120,7 +120,8 @@ def _open_session(
 
     on_ask = functools.partial(_ask_permission, shell) if sys.stdin.isatty() and sys.stderr.isatty() else None
     with open_agent(home, resume, cwd=cwd, chat=chat, mode=mode, max_turns=max_turns, on_ask=on_ask) as agent:
-        shell.note(agent.sandbox.summary)
+        for text in (agent.sandbox.summary, *agent.notices):
+            shell.note(text)
         yield agent.session
 
 
