@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import common
 from benchmarks.common import plot
 from perdure.config import EmbedderConfig
 from perdure.eval import bench, measures
@@ -231,8 +232,9 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="a folder of transcripts that every memory holds as well")
     parser.add_argument("--quick", action="store_true", help="only the default, planning, and no plots")
     parser.add_argument("--report", action="store_true", help="the whole evaluation of every set instead of sweeps")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, help="by default docs/evaluation, of a quick run benchmarks/out")
     options = parser.parse_args()
+    options.out = options.out or (common.OUT if options.quick else OUT)
     if not (options.data / "locomo_dev").exists():
         print(f"recall: skipped, there is no {options.data}/locomo_dev")
         return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +12,14 @@ from typing import TYPE_CHECKING
 from perdure.access.redact import mask
 from perdure.agent.definition import AgentDefinition, find_model, read_definition
 from perdure.agent.folders import ProjectFolders
+from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
+from perdure.agent.skills import find_skills, render_list
 from perdure.agent.tools import files, grep, images, listing, memory, person, self_edit
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
+from perdure.agent.tools.skills import SkillTool
 from perdure.floor.platforms import API
 from perdure.models.chat import Chat
 from perdure.models.image_endpoint import ImageEndpoint
@@ -24,6 +29,7 @@ from perdure.session.log import read_start
 from perdure.session.session import JOB, Session, open_session
 
 if TYPE_CHECKING:
+    from perdure.agent.mcp_tools import McpConnections
     from perdure.home import Home
 
 
@@ -35,6 +41,8 @@ class Agent:
     definition: AgentDefinition
     gate: PermissionGate
     sandbox: Sandbox
+    notices: tuple[str, ...]  # for the person: what of the definition is not there, and why
+    _servers: McpConnections | None
     _outputs: tempfile.TemporaryDirectory[str]  # full outputs, and /tmp of the commands; gone with the session
 
     def __enter__(self) -> Agent:
@@ -44,9 +52,13 @@ class Agent:
         self.close()
 
     def close(self) -> None:
-        """Give the session up, and delete the full outputs of its commands."""
-        self.session.close()
-        self._outputs.cleanup()
+        """Give the session up, end its MCP servers, and delete the full outputs of its commands."""
+        try:
+            self.session.close()
+        finally:
+            if self._servers is not None:
+                self._servers.close()
+            self._outputs.cleanup()
 
 
 def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have defaults
@@ -62,6 +74,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     on_question: OnQuestion | None = None,
     job: str = JOB,
     recall_mode: str | None = None,
+    mcp_servers: Sequence[McpServer] = (),
     platform: str = API,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
@@ -69,7 +82,9 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     resume, fork, job, platform: as in `open_session`. cwd: the folder to work in; of a session that goes on its own.
     chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it
     such calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls
-    without a model. Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
+    without a model. mcp_servers: besides those in agent.yaml, which come first where two have one name.
+
+    Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     definition = read_definition(home)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
@@ -85,11 +100,11 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         if definition.sandbox and "shell" in definition.tools
         else Sandbox(problem=SWITCHED_OFF)
     )
-    gate = PermissionGate(folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask)
     shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
     models = home.config.models
     session: Session  # it is there when a tool runs
     endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
+    skills = find_skills(home, start, folders.root) if "activate_skill" in definition.tools else []
     tools = [
         *files.build_tools(folders),
         listing.build_tool(folders),
@@ -97,19 +112,46 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         shell.build_tool(),
         person.build_tool(on_question),
         *memory.build_tools(home, str(start)),
+        SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
         self_edit.build_tool(home, lambda: session),
         *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
-    try:
+    notices: list[str] = []
+    with contextlib.ExitStack() as undo:
+        undo.callback(outputs.cleanup)
+        servers = _open_servers(home, [*definition.mcp_servers, *mcp_servers], start, Path(outputs.name), notices)
+        if servers is not None:
+            undo.callback(servers.close)
+        gate = PermissionGate(
+            folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask,
+            readers=servers.readers if servers else (),
+        )  # fmt: skip
         session = open_session(
             home, resume, fork=fork, cwd=str(start), chat=chat or find_model(home, definition, job=job),
-            tools=select_tools(tools, definition), platform=platform, mode=recall_mode, job=job, decide=gate.decide,
-            budget=definition.budget,
+            tools=[*select_tools(tools, definition), *(servers.tools if servers else ())],
+            mode=recall_mode, job=job, decide=gate.decide, budget=definition.budget, floor_end=render_list(skills),
+            platform=platform,
         )  # fmt: skip
-    except BaseException:
-        outputs.cleanup()
-        raise
-    return Agent(session, definition, gate, sandbox, outputs)
+        undo.pop_all()
+    return Agent(session, definition, gate, sandbox, tuple(notices), servers, outputs)
+
+
+def _open_servers(
+    home: Home, servers: Sequence[McpServer], start: Path, outputs: Path, notices: list[str]
+) -> McpConnections | None:
+    """Start the MCP servers of a session; None if there are none. What is left out is added to the notices."""
+    by_name = {server.name: server for server in reversed(servers)}
+    if not by_name:
+        return None
+    try:
+        from perdure.agent.mcp_tools import McpConnections  # takes a second
+    except ModuleNotFoundError:
+        notices.append("MCP servers are left out: pip install 'perdure[mcp]'")
+        return None
+    chosen = [server for server in servers if by_name[server.name] is server]
+    connections = McpConnections(chosen, cwd=start, outputs=outputs, find_injections=home.floor.find_injections)
+    notices += connections.notices
+    return connections
 
 
 def select_tools(tools: list[Tool], definition: AgentDefinition) -> list[Tool]:

@@ -95,13 +95,15 @@ class Session:
 
     def __init__(
         self, home: Home, log: SessionLog, chat: Chat, *, tools: Sequence[Tool] = (), mode: str | None = None,
-        decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET, platform: str = API,
+        decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET, floor_end: str = "", platform: str = API,
     ) -> None:  # fmt: skip
         """Go on with a session. mode: "keyword" recalls without a model. decide: says whether a call may run.
-        platform: the surface, a name of `floor/platforms.py`.
+
+        floor_end: stands behind the floor when that is made, at the beginning of a session. platform: the surface, a
+        name of `floor/platforms.py`.
         """
         self._home, self._log, self._chat, self._mode = home, log, chat, mode
-        self._decide, self._budget, self._platform = decide, budget, platform
+        self._decide, self._budget, self._floor_end, self._platform = decide, budget, floor_end, platform
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
         self._listener = TurnListener()
@@ -347,7 +349,7 @@ class Session:
         if FLOOR not in texts or texts.get(PLATFORM, self._platform) != self._platform:
             cwd = self._log.cwd
             layers = self._home.floor.layers(cwd=cwd, platform=self._platform, now=local_now())
-            self._blocks.write(FLOOR, layers.text)
+            self._blocks.write(FLOOR, "\n\n".join(filter(None, (layers.text, self._floor_end))))
             self._blocks.write(PLATFORM, self._platform)
             texts = self._blocks.read()
         left_summaries = list_branch_summaries(self._log.find_path())
@@ -382,6 +384,7 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     job: str = JOB,
     decide: Decide = allow_call,
     budget: TurnBudget = NO_BUDGET,
+    floor_end: str = "",
     platform: str = API,
 ) -> Session:
     """Begin a session, or go on with one.
@@ -389,12 +392,13 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     resume: the beginning of the id of a session, its number in the list, or "last" for the last one of this project;
     or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
     another branch. fork: go on as a session of its own. chat: your own model, instead of the one that the settings give
-    the role resident. decide: says whether a call may run. budget: of one message. platform: the surface, for the
-    variable of the system prompt. Raises SessionMissing, SessionHeld, ModelMissing.
+    the role resident. decide: says whether a call may run. budget: of one message. floor_end: stands behind the floor
+    of a new session. platform: the surface, for the variable of the system prompt. Raises SessionMissing, SessionHeld,
+    ModelMissing.
     """
     chat = chat or find_chat(home, job=job)
     options: dict[str, Any] = {
-        "tools": tools, "mode": mode, "decide": decide, "budget": budget, "platform": platform,
+        "tools": tools, "mode": mode, "decide": decide, "budget": budget, "floor_end": floor_end, "platform": platform,
     }  # fmt: skip
     if not resume:
         return Session(home, create_log(home, cwd=cwd), chat, **options)

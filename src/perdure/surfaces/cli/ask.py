@@ -129,7 +129,8 @@ def _open_session(
     with open_agent(
         home, resume, cwd=cwd, chat=chat, mode=mode, max_turns=max_turns, on_ask=on_ask, platform=CONSOLE
     ) as agent:
-        shell.note(agent.sandbox.summary)
+        for text in (agent.sandbox.summary, *agent.notices):
+            shell.note(text)
         yield agent.session
 
 
