@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from perdure.access.fence import FENCE_NAME
 from perdure.agent.definition import AgentDefinition, check_model, parse_definition
+from perdure.agent.skills import check_text
 from perdure.errors import DefinitionFault, EditRefused
 from perdure.floor import layers, pages
 from perdure.floor.pages import PageEdit
 from perdure.floor.room import VARIABLES
+from perdure.floor.skill_text import SkillRefused
 from perdure.formats.perdure import AnyEntry, Message
 from perdure.session.blocks import FLOOR, BlockFile
 
@@ -54,9 +56,21 @@ def propose_edit(
     check_page(home, name, text)
     if problem := _find_reading_problem(home, name, text, old_text) or _find_repetition(home, name, text):
         raise EditRefused(f"{name}: {problem}")
-    for suspicious in filter(None, (text if home.floor.is_refused(text, old_text) else "", why)):
-        home.floor.refuse_suspect(suspicious, name)
+    _refuse_suspect(home, name, text, old_text)
+    home.floor.refuse_suspect(why, name)
     return home.floor.propose(name, text, why=why, session=session, readings=readings)
+
+
+def _refuse_suspect(home: Home, name: str, text: str, old_text: str) -> None:
+    """Raise EditRefused for a text that reads like an attack. Rules and skills are orders; these alone are no sign."""
+    if name != pages.SYSTEM and not pages.is_skill(name):
+        if home.floor.is_refused(text, old_text):
+            home.floor.refuse_suspect(text, name)
+        return
+    try:
+        check_text(text, home.floor.find_injections)
+    except SkillRefused as error:
+        raise EditRefused(f"{name}: it reads like an attack on a model; say it in plain words") from error
 
 
 def _find_reading_problem(home: Home, name: str, text: str, old_text: str) -> str:
