@@ -18,14 +18,22 @@ from perdure.capture import events, transcripts
 from rig.clients import blocks, kept_prefix, main_requests
 from rig.resident import ScriptedResident
 
-CLIENTS = ("claude-code", "codex", "pi", "gemini-cli")
-STABLE = ("claude-code", "codex", "pi")  # whose prefix stays over a tool call that is resumed, without us, too
+CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "qwen-code", "kimi-code")
+STABLE = (
+    "claude-code",
+    "codex",
+    "pi",
+    "qwen-code",
+    "kimi-code",
+)  # whose prefix stays over a tool call that is resumed, without us, too
 BLOCK = "[perdure-recall 0000000000000000 begins]\nMARK-{n}-{kind}\n[perdure-recall 0000000000000000 ends]"
 TOOL = {
     "claude-code": '@call Bash {"command": "echo from-a-tool"}',
     "codex": '@call exec_command {"cmd": "echo from-a-tool"}',
     "pi": '@call bash {"command": "echo from-a-tool"}',
     "gemini-cli": '@call run_shell_command {"command": "echo from-a-tool"}',
+    "qwen-code": '@call run_shell_command {"command": "echo from-a-tool", "is_background": false}',
+    "kimi-code": '@call Bash {"command": "echo from-a-tool"}',
 }
 
 
@@ -51,6 +59,8 @@ def nothing_said(client, path: Path) -> bool:
 def session_of(client) -> str:
     """The id of the newest session."""
     newest = max((p for p in client.transcripts() if "subagents" not in p.parts), key=lambda p: p.stat().st_mtime_ns)
+    if client.name == "kimi-code":
+        return newest.parts[-4]
     if client.name == "gemini-cli":
         return json.loads(newest.read_bytes().partition(b"\n")[0])["sessionId"]
     return newest.stem[-36:]
@@ -65,6 +75,8 @@ def again(client, session: str, prompt: str, *, fork: bool = False):
                           session, prompt)  # fmt: skip
     if client.name == "gemini-cli":
         return client.say(prompt, "--resume", "latest")
+    if client.name == "qwen-code":
+        return client.say(prompt, "--resume", session, *(["--fork-session"] if fork else []))
     return client.say(prompt, *(["--fork", session] if fork else ["--session", session]))
 
 
@@ -80,6 +92,8 @@ PLACES = [  # client, model, role of the piece that holds the block, where it st
     ("codex", "", "developer", 1),
     ("pi", "", "user", 1),
     ("gemini-cli", "", "user", 1),
+    ("qwen-code", "", "user", 1),
+    ("kimi-code", "", "user", -1),
 ]
 
 

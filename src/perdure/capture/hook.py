@@ -114,7 +114,7 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         if capture_rules.tool_facts and not capture_rules.remote.url and not quiet.is_quiet(home, call.event):
             _run_stage(call, "tool", lambda: _ask_about_tool(call, home))
         return
-    if call.event.client in events.DELAYED_CLIENTS:
+    if call.event.client in events.SILENT_COMPACTION_CLIENTS:
         _run_stage(call, "recall", lambda: _recall_after_compaction(call, home))
     call.notices = quiet.follow_command(home, call.event)
     can_recall = not call.notices and events.can_recall(call.event, capture_rules.recall_for)
@@ -409,6 +409,8 @@ def _capture_database_session(call: _HookCall, event: HookEvent, capture_rules: 
 def _list_transcripts(call: _HookCall, event: HookEvent, cursors: Path) -> list[Path]:
     """Return the session's files; transcripts of sub-agents that only one event names are noted for later events."""
     paths = events.list_transcripts(event, call.payload)
+    if event.client == "kimi-code":
+        paths = transcripts.find_kimi_transcripts(find_user_home(), read_variable, event.session)
     if event.client == "codex" and event.session:
         if event.agent and paths:
             enqueue.note_subagent_transcript(cursors, event.session, paths[-1])
@@ -578,7 +580,8 @@ def _take_request(call: _HookCall, request: dict[str, Any]) -> list[str] | None:
     except (PerdureError, OSError, ValueError, KeyError, TypeError):
         return None
     is_elsewhere = event.client not in events.CLIENTS or event.client in events.DATABASE_CLIENTS
-    has_other_paths = event.transcript[:1] not in ("", "/") or (event.kind == "start" and folders != describe_folders())
+    needs_folders = event.kind == "start" or not event.transcript
+    has_other_paths = event.transcript[:1] not in ("", "/") or (needs_folders and folders != describe_folders())
     if is_elsewhere or has_other_paths or user != describe_user() or call.rules.remote.url:
         return None
     call.limit_ms = call.rules.limit_ms

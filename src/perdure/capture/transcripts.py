@@ -194,7 +194,33 @@ def _read_gemini(lines: list[OriginFields], path: Path, session: str, cwd: str |
     return _make_origin("gemini-cli", session_id, cwd, conversation=spawner, parent_session=spawner)
 
 
-_READERS = {"claude-code": _read_claude_code, "codex": _read_codex, "pi": _read_pi, "gemini-cli": _read_gemini}
+def _read_qwen(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:
+    session_id = clean_id(_get_first_field(lines, "sessionId")) or session
+    cwd = _get_first_field(lines, "cwd") or cwd
+    if path.parent.parent.name != QWEN_AGENTS_FOLDER:
+        return _make_origin("qwen-code", session_id, cwd)
+    agent = clean_id(path.stem.removeprefix("agent-"))
+    return _make_origin("qwen-code", f"{session_id}/{agent}", cwd, conversation=session_id, parent_session=session_id)
+
+
+def _read_kimi(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:  # noqa: ARG001
+    session_id, agent = clean_id(path.parts[-4]) or session, clean_id(path.parts[-2])
+    cwd = cwd or read_session_folder(path)
+    if agent in ("", KIMI_MAIN_AGENT):
+        return _make_origin("kimi-code", session_id, cwd)
+    return _make_origin("kimi-code", f"{session_id}/{agent}", cwd, conversation=session_id, parent_session=session_id)
+
+
+KIMI_MAIN_AGENT = "main"  # the folder of a session's own log, beside those of its sub-agents
+QWEN_AGENTS_FOLDER = "subagents"  # has a folder for each session, beside `chats`
+_READERS = {
+    "claude-code": _read_claude_code,
+    "codex": _read_codex,
+    "pi": _read_pi,
+    "gemini-cli": _read_gemini,
+    "qwen-code": _read_qwen,
+    "kimi-code": _read_kimi,
+}
 
 
 # complete lines -----------------------------------------------------------------------------------------------
@@ -257,7 +283,7 @@ _STANDARD_FOLDERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ("tmp/*/chats/*.json", "tmp/*/chats/*.jsonl", "tmp/*/chats/*/*.jsonl"),
     ),
     ("copilot-cli", ".copilot", "COPILOT_HOME", ("session-state/*/events.jsonl", "session-state/*.jsonl")),
-    ("qwen-code", ".qwen", "QWEN_HOME", ("projects/*/chats/*.jsonl",)),
+    ("qwen-code", ".qwen", "QWEN_HOME", ("projects/*/chats/*.jsonl", "projects/*/subagents/*/agent-*.jsonl")),
     ("kimi-code", ".kimi-code", "KIMI_CODE_HOME", ("sessions/*/*/agents/*/wire.jsonl",)),
     ("cline", ".cline/data", "CLINE_DATA_DIR", ("sessions/*/*.messages.json",)),
     ("opencode", ".local/share/opencode", "XDG_DATA_HOME/opencode", ("opencode.db", "opencode-*.db")),
@@ -279,6 +305,16 @@ def find_transcripts(
         for pattern in patterns:
             for path in sorted(root.glob(pattern)):
                 yield runtime, path
+
+
+def find_kimi_transcripts(user_home: Path, environment: EnvironmentReader, session: str) -> list[Path]:
+    """Return the logs of a session of Kimi Code and of its sub-agents; its hooks name the session alone."""
+    root = dict(list_roots(user_home, environment))["kimi-code"]
+    return [
+        path
+        for workspace in sorted(root.glob("sessions/*"))
+        for path in sorted((workspace / session / "agents").glob("*/wire.jsonl"))
+    ]
 
 
 def find_sources(user_home: Path, environment: EnvironmentReader) -> Iterator[Path]:
