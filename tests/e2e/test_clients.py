@@ -23,7 +23,6 @@ STABLE = (
     "claude-code",
     "codex",
     "pi",
-    "qwen-code",
     "kimi-code",
 )  # whose prefix stays over a tool call that is resumed, without us, too
 BLOCK = "[perdure-recall 0000000000000000 begins]\nMARK-{n}-{kind}\n[perdure-recall 0000000000000000 ends]"
@@ -44,11 +43,23 @@ def assert_all_captured(archived):
     def check(client, home: Path) -> None:
         kept = archived(home)
         written = {str(path): path.read_bytes() for path in client.transcripts() if not nothing_said(client, path)}
+        if client.name == "kimi-code":
+            written = {path: without_late_marks(raw, kept.get(path, b"")) for path, raw in written.items()}
         assert written
         assert {path: len(kept.get(path, b"")) for path in written} == {p: len(raw) for p, raw in written.items()}
         assert kept == written
 
     return check
+
+
+LATE_MARKS = {"turn.ended", "token_counting.turn_recorded", "prompt.completed", "session.closed"}
+
+
+def without_late_marks(raw: bytes, kept: bytes) -> bytes:
+    """Without the marks that Kimi Code writes after its last hook; the next event takes them. They hold no words."""
+    late = raw.removeprefix(kept)
+    marks = {json.loads(line)["type"] for line in late.splitlines()} if len(late) < len(raw) else {"all of it"}
+    return raw[: len(raw) - len(late)] if marks <= LATE_MARKS else raw
 
 
 def nothing_said(client, path: Path) -> bool:
@@ -77,6 +88,10 @@ def again(client, session: str, prompt: str, *, fork: bool = False):
         return client.say(prompt, "--resume", "latest")
     if client.name == "qwen-code":
         return client.say(prompt, "--resume", session, *(["--fork-session"] if fork else []))
+    if client.name == "kimi-code":
+        if fork:
+            session = re.search(r"session_[\w-]+", client.run("fork", session).out)[0]
+        return client.say(prompt, "--session", session)
     return client.say(prompt, *(["--fork", session] if fork else ["--session", session]))
 
 
@@ -256,7 +271,7 @@ def test_session_gets_the_floor_once_and_keeps_it_unchanged(name, client, home, 
     sent = main_requests(model.requests)
     assert f"harbour's clerk, on {name}." in json.dumps(sent[0])
     assert [(times(RULE, body), times(NEW_RULE, body)) for body in sent] == [(1, 0)] * 3
-    for before, after in itertools.pairwise(sent):
+    for before, after in itertools.pairwise(sent) if name != "qwen-code" else ():  # which moves a note of the date
         n_kept, n_pieces = kept_prefix(before, after)
         assert n_kept == n_pieces, list(blocks(before))[n_kept]
     assert "Fourth." in tested.say("Four.\n@say Fourth.").out

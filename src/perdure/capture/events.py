@@ -181,6 +181,7 @@ DELAYED_CLIENTS = (  # a text given at a start is lost, at once or when the sess
     *("gemini-cli", "qwen-code", "kimi-code"),
 )
 SILENT_COMPACTION_CLIENTS = ("gemini-cli",)  # report no compaction: it is found in the transcript
+SILENT_FORK_CLIENTS = ("qwen-code", "kimi-code")  # report a fork as a resumption
 _REPORTED_COMPACTION_CLIENTS = (*_EXTENSION_CLIENTS, "kimi-code")  # ask after one; others start a session again
 MESSAGE_CLIENTS = ("kimi-code",)  # show their model all that a hook prints, and the person the same text
 BEFORE_TOOL_CLIENTS = ("claude-code", "codex")  # their model reads what is said before a tool runs, with its result

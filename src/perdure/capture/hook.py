@@ -101,6 +101,8 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         raise UsageError(call.client)
     if not home.is_dir():
         raise HomeMissing
+    if call.event.client in events.SILENT_FORK_CLIENTS and call.event.cause == "resume":
+        call.event = _name_fork(call.event)
     call.home, call.stage = home, "session"
     for session in events.list_sessions(call.event, call.payload):
         transcripts.check_session(session)
@@ -127,6 +129,14 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         _run_stage(call, "capture", lambda: _capture_host_files(call, capture_rules))
     if capture_rules.remote.url:
         _run_stage(call, "ship", lambda: _deliver_and_warn(call, capture_rules))
+
+
+def _name_fork(event: HookEvent) -> HookEvent:
+    """Return the start of a fork as one, where the client calls it a resumption."""
+    paths = [Path(event.transcript)] if event.transcript else []
+    if event.client == "kimi-code" and not transcripts.find_session_fault(event.session):
+        paths = transcripts.find_kimi_transcripts(find_user_home(), read_variable, event.session)
+    return event._replace(cause="fork") if any(map(transcripts.is_fork, paths)) else event
 
 
 def _parse_arguments(call: _HookCall, arguments: list[str]) -> Path:

@@ -70,7 +70,9 @@ def identify(first_bytes: bytes, path: str) -> Origin:
     )
     file = PurePath(path)
     if file.parent.parent.name != QWEN_AGENTS_FOLDER:
-        return Origin("qwen-code", session, session, cwd=cwd)
+        origin = first.get("forkedFrom")
+        fork = clean_id(origin.get("sessionId")) if isinstance(origin, dict) else ""
+        return Origin("qwen-code", session, session, parent_session=fork or None, fork=bool(fork), cwd=cwd)
     agent = clean_id(file.stem.removeprefix("agent-"))
     return Origin("qwen-code", f"{session}/{agent}", session, parent_session=session, cwd=cwd)
 
