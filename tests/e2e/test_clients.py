@@ -316,6 +316,30 @@ def test_sub_agents_of_codex_are_captured_below_their_session(client, home, mode
     assert_spawned(home, resident.asked[0]["event"]["session"], "SUB-DONE")
 
 
+SPAWN = {  # the call that starts a sub-agent
+    "qwen-code": (
+        "agent",
+        {"description": "d", "subagent_type": "general-purpose", "run_in_background": False},
+        "run_shell_command",
+    ),
+    "kimi-code": ("Agent", {"description": "d", "subagent_type": "coder"}, "Bash"),
+}
+
+
+@pytest.mark.parametrize("name", SPAWN)
+def test_sub_agents_of_qwen_and_kimi_are_captured_below_their_session(name, client, home, model, archived) -> None:
+    """The task of the sub-agent is not recalled for."""
+    tested = client(name)
+    tool, arguments, shell = SPAWN[name]
+    task = json.dumps({**arguments, "prompt": f'Go.\n@call {shell} {{"command": "echo below"}}\n@say SUB-DONE'})
+    with ScriptedResident(home, BLOCK) as resident:
+        done = tested.say(f"Spawn one.\n@call {tool} {task}\n@say Spawned.")
+    assert done.status == 0 and "Spawned." in done.out, done
+    assert [asked["prompt"].split()[0] for asked in prompts(resident)] == ["Spawn"]
+    assert len(archived(home)) == len(tested.transcripts()) == 2
+    assert_spawned(home, session_of(tested), "SUB-DONE")
+
+
 def assert_spawned(home: Path, session: str, words: str) -> None:
     """What a sub-agent said is found, in a run below the session's."""
     with perdure.open(home, user="tester") as opened:
