@@ -12,7 +12,7 @@ reads a text to its end: there is no token limit, and word order does not count.
 The package carries the weights: `tools/build_weights.py` makes them, and `weights.json`, which is in
 git, pins their hashes. A file is checked against its pinned hash before use. Nothing is downloaded.
 Weights and onnxruntime are loaded with the first text, so that a process that needs no vector pays for
-neither.
+neither. A command that will embed one text can begin that early, beside its other work: `begin_loading`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import hashlib
 import importlib.util
 import unicodedata
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import msgspec
@@ -242,28 +244,65 @@ class MiniLM:
 
     def _run_model(self, token_ids: list[int]) -> Vectors:
         if self._session is None:
-            self._session = _open_session(check_weights(MINILM_MODEL, folder=self._folder), self._threads)
+            early = _early_sessions.pop(self._folder, None)
+            self._session = (
+                early.result()
+                if early
+                else _open_session(check_weights(MINILM_MODEL, folder=self._folder), self._threads)
+            )
         input_row = np.array([token_ids], np.int64)
         (vector,) = self._session.run(None, {"input_ids": input_row, "attention_mask": np.ones_like(input_row)})
         numbers: Vectors = vector[0]
         return numbers
 
 
-def _open_session(model: Path, threads: int) -> Any:
+_early_sessions: dict[Path, Future[Any]] = {}  # folder of weights -> what the first MiniLM of the process takes
+
+
+def begin_loading(config: EmbedderConfig, *, folder: Path = WEIGHTS_FOLDER) -> None:
+    """Begin to load MiniLM in a thread, if these settings choose it: for a process that embeds one text.
+
+    onnxruntime gives up the interpreter's lock while it reads a model, so that the process imports and opens the rest
+    meanwhile. It does not pack the weights anew for speed, which takes longer than one text gains; the vectors are the
+    same to the last bit.
+    """
+    if config.kind != "minilm" or not is_minilm_available(folder):
+        return
+    _import_runtime()  # here, because two threads that import delay each other
+    future: Future[Any] = Future()
+    _early_sessions[folder] = future
+    Thread(target=_load_early, args=(future, folder, config.threads), name="perdure-load", daemon=True).start()
+
+
+def _load_early(future: Future[Any], folder: Path, threads: int) -> None:
+    try:
+        future.set_result(_open_session(check_weights(MINILM_MODEL, folder=folder), threads, is_for_one_text=True))
+    except Exception as error:  # noqa: BLE001 - whoever needs the session gets it
+        future.set_exception(error)
+
+
+def _open_session(model: Path, threads: int, *, is_for_one_text: bool = False) -> Any:
     """Open an onnxruntime session that keeps no processor busy between runs and writes nothing to the terminal.
 
     It gets the path of the model: of bytes it keeps a second copy for as long as it lives.
     """
-    try:
-        import onnxruntime  # type: ignore[import-untyped,unused-ignore]
-    except ImportError as error:
-        raise RuntimeMissing("onnxruntime") from error
+    onnxruntime = _import_runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = max(1, threads)
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if is_for_one_text:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def _import_runtime() -> Any:
+    try:
+        import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise RuntimeMissing("onnxruntime") from error
+    return onnxruntime
 
 
 # static vectors -----------------------------------------------------------------------------------------------
