@@ -327,8 +327,8 @@ def find_kimi_transcripts(user_home: Path, environment: EnvironmentReader, sessi
     root = dict(list_roots(user_home, environment))["kimi-code"]
     return [
         path
-        for workspace in sorted(root.glob("sessions/*"))
-        for path in sorted((workspace / session / "agents").glob("*/wire.jsonl"))
+        for folder in sorted(root.glob("sessions/*"))
+        for path in sorted((folder / session / "agents").glob("*/wire.jsonl"))
     ]
 
 
