@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,15 +17,23 @@ from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
 from perdure.agent.tools import files, grep, images, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
+from perdure.formats.perdure import ImageEntry, Message
 from perdure.models.chat import Chat
 from perdure.models.image_endpoint import ImageEndpoint
 from perdure.session.calls import Tool
 from perdure.session.catalog import resolve_name
 from perdure.session.log import read_start
-from perdure.session.session import JOB, Session, open_session
+from perdure.session.session import JOB, Session, TurnListener, open_session
 
 if TYPE_CHECKING:
     from perdure.home import Home
+
+PLAN_INSTRUCTION = (
+    "[The person is planning. Answer with a plan: steps, open questions, risks. Only tools that read run until the "
+    "person ends this.]"
+)
+
+SILENT = TurnListener()
 
 
 @dataclass
@@ -33,6 +43,7 @@ class Agent:
     session: Session
     definition: AgentDefinition
     gate: PermissionGate
+    folders: ProjectFolders
     sandbox: Sandbox
     _outputs: tempfile.TemporaryDirectory[str]  # full outputs, and /tmp of the commands; gone with the session
 
@@ -41,6 +52,14 @@ class Agent:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def say(
+        self, text: str, *, images: Sequence[ImageEntry] = (), listener: TurnListener = SILENT,
+        cancel: threading.Event | None = None,
+    ) -> Message:  # fmt: skip
+        """Send a message of a person, and return the last answer, as `Session.say`. In plan mode it asks for a plan."""
+        instruction = PLAN_INSTRUCTION if self.gate.mode == "plan" else ""
+        return self.session.say(text, images=images, listener=listener, cancel=cancel, instruction=instruction)
 
     def close(self) -> None:
         """Give the session up, and delete the full outputs of its commands."""
@@ -104,7 +123,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     except BaseException:
         outputs.cleanup()
         raise
-    return Agent(session, definition, gate, sandbox, outputs)
+    return Agent(session, definition, gate, folders, sandbox, outputs)
 
 
 def select_tools(tools: list[Tool], definition: AgentDefinition) -> list[Tool]:

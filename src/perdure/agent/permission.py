@@ -16,19 +16,22 @@ from typing import Literal, NamedTuple
 
 from perdure.agent.commands import CallRisk, Risk, judge_line
 from perdure.agent.folders import ProjectFolders
+from perdure.agent.tools.files import FileChange, preview_change
 from perdure.errors import ConfigFault, ToolError
 from perdure.formats.perdure import CallEntry
 from perdure.session.calls import CallPermission
 
-Mode = Literal["ask", "edits", "yolo"]
+Mode = Literal["plan", "ask", "edits", "yolo"]
 Choice = Literal["once", "always", "deny"]
 CHOICES: tuple[Choice, ...] = ("once", "always", "deny")
-MODES: tuple[Mode, ...] = ("ask", "edits", "yolo")
-_LIMITS = {"ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}  # the highest risk that goes ahead
+MODES: tuple[Mode, ...] = ("plan", "ask", "edits", "yolo")
+# The highest risk that goes ahead. In mode plan what is above it is refused, in the others the person is asked.
+_LIMITS = {"plan": Risk.READS, "ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}
 _READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user"}
 _WRITERS = {"write_file", "edit_file"}
 _RULE = re.compile(r"([a-z_]\w*)(?:\((.*)\))?", re.DOTALL)
 NOBODY = "nobody can be asked here. Go on without it, or say what you would have done"
+PLANNING = "in plan mode only what reads may run. Put it into the plan: the person carries it out, or ends plan mode"
 DENIED = "Do not try to reach the same in another way: go on without it, or ask."
 
 
@@ -71,6 +74,7 @@ class PermissionRequest:
 
     call: CallEntry
     risks: tuple[CallRisk, ...]  # its parts that ask, the worst first
+    change: FileChange | None = None  # what it would change; None if it is not about a file, or cannot work
 
     @property
     def reason(self) -> str:
@@ -96,7 +100,7 @@ class PermissionGate:
         self, folders: ProjectFolders, *, mode: Mode = "ask", rules: PermissionRules = PermissionRules(),
         on_ask: OnAsk | None = None,
     ) -> None:  # fmt: skip
-        """on_ask: asks the person; without it, what needs an answer is denied."""
+        """on_ask: asks the person; without it, what needs an answer is denied. `mode` may be set at any time."""
         self.mode = mode
         self._folders, self._rules, self._on_ask = folders, rules, on_ask
         self._remembered: set[tuple[str, str]] = set()  # (tool, subject); subject "" for every call of a tool
@@ -115,7 +119,8 @@ class PermissionGate:
             words = words or why
         if not asking:
             return CallPermission(True, words)
-        request = PermissionRequest(call, tuple(sorted(asking, key=lambda risk: -risk.risk)))
+        change = preview_change(self._folders, call.name, call.input) if self._on_ask else None
+        request = PermissionRequest(call, tuple(sorted(asking, key=lambda risk: -risk.risk)), change)
         if self._on_ask is None:
             return CallPermission(False, f"not allowed: {request.reason}, so a person must allow it, and {NOBODY}.")
         with self._lock:
@@ -127,6 +132,8 @@ class PermissionGate:
             return "deny", risk.reason
         if rule := _find_rule(self._rules.deny, tool, risk.command):
             return "deny", f"the owner's rule {rule}"
+        if self.mode == "plan" and risk.risk > _LIMITS["plan"]:
+            return "deny", f"{risk.reason}, and {PLANNING}"
         if _find_rule(self._rules.ask, tool, risk.command):
             return ("allow", "allowed for the session") if self._is_remembered(tool, risk) else ("ask", "")
         if rule := _find_rule(self._rules.allow, tool, risk.command):

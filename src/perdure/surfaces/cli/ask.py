@@ -49,7 +49,9 @@ INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
     "--max-turns", type=click.IntRange(1), metavar="N", help="At most N answers of the model (tools between)."
 )
 @click.option(
-    "--mode", type=click.Choice(("ask", "edits", "yolo")), help="Give the model tools, and say what runs unasked."
+    "--mode",
+    type=click.Choice(("plan", "ask", "edits", "yolo")),
+    help="Give the model tools, and say what runs unasked.",
 )
 @click.option("--porcelain", is_flag=True, help="Print the answer alone, as plain text, at its end, in any terminal.")
 def ask_command(
