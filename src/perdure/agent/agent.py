@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.access.redact import mask
+from perdure.agent.attachments import Attachments, attach_files, list_mentions
 from perdure.agent.definition import AgentDefinition, read_definition
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
@@ -17,13 +18,15 @@ from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
 from perdure.agent.tools import files, grep, images, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
-from perdure.formats.perdure import ImageEntry, Message
+from perdure.formats.perdure import Message
 from perdure.models.chat import Chat
 from perdure.models.image_endpoint import ImageEndpoint
+from perdure.models.known_models import find_token_factor
+from perdure.session.budget import count_tools
 from perdure.session.calls import Tool
 from perdure.session.catalog import resolve_name
 from perdure.session.log import read_start
-from perdure.session.session import JOB, Session, TurnListener, open_session
+from perdure.session.session import JOB, Session, TurnListener, find_chat, open_session
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -33,7 +36,8 @@ PLAN_INSTRUCTION = (
     "person ends this.]"
 )
 
-SILENT = TurnListener()
+SILENT, NO_ATTACHMENTS = TurnListener(), Attachments()
+MAX_TOOLS_SHARE = 0.25  # of a window: beside more, a conversation has no room, and a small model does not use them
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Agent:
     gate: PermissionGate
     folders: ProjectFolders
     sandbox: Sandbox
+    tools: tuple[Tool, ...]  # that the definition gives; the session has them as far as its model can hold them
     _outputs: tempfile.TemporaryDirectory[str]  # full outputs, and /tmp of the commands; gone with the session
 
     def __enter__(self) -> Agent:
@@ -54,12 +59,38 @@ class Agent:
         self.close()
 
     def say(
-        self, text: str, *, images: Sequence[ImageEntry] = (), listener: TurnListener = SILENT,
+        self, text: str, attachments: Attachments = NO_ATTACHMENTS, *, listener: TurnListener = SILENT,
         cancel: threading.Event | None = None,
     ) -> Message:  # fmt: skip
         """Send a message of a person, and return the last answer, as `Session.say`. In plan mode it asks for a plan."""
         instruction = PLAN_INSTRUCTION if self.gate.mode == "plan" else ""
-        return self.session.say(text, images=images, listener=listener, cancel=cancel, instruction=instruction)
+        return self.session.say(
+            text, images=attachments.images, files=attachments.files, listener=listener, cancel=cancel,
+            instruction=instruction,
+        )  # fmt: skip
+
+    def attach(self, typed: str) -> Attachments:
+        """Return the files that the typed words of a message name with `@`."""
+        mentions = list_mentions(typed)
+        return attach_files(mentions, self.folders, window_tokens=self.session.chat.window_tokens)
+
+    def use_chat(self, chat: Chat) -> None:
+        """Let another model answer from here on, with the tools that its window holds."""
+        self.session.use_chat(chat)
+        self.session.use_tools(fit_tools(self.tools, chat))
+
+    @property
+    def tools_problem(self) -> str:
+        """Why the model has no tools although the definition gives some; "" if it has them."""
+        if not self.tools or self.session.tool_names:
+            return ""
+        chat = self.session.chat
+        if fit_tools(self.tools, chat):
+            return f"{chat.name} takes no tools"
+        return (
+            f"the window of {chat.name} ({chat.window_tokens:,} tokens) is too small for the tools "
+            f"({count_tools_for(self.tools, chat):,} tokens); name fewer `tools` in agent.yaml"
+        )
 
     def close(self) -> None:
         """Give the session up, and delete the full outputs of its commands."""
@@ -80,16 +111,20 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     on_question: OnQuestion | None = None,
     job: str = JOB,
     recall_mode: str | None = None,
+    has_tools: bool = True,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
 
     resume, fork, chat, job: as in `open_session`. cwd: the folder to work in; of a session that goes on its own. mode,
     max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are
     denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model.
-    Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
+    has_tools: False leaves all of them out. Raises DefinitionFault for an agent.yaml that is not valid, and what
+    `open_session` raises.
     """
+    chat = chat or find_chat(home, job=job)
     definition = read_definition(home)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
+    definition = definition if has_tools else replace(definition, tools=())
     if resume and not cwd:
         cwd = read_start(home, resolve_name(home, resume, cwd=str(Path.cwd()))[0]).cwd
     start = Path(cwd or Path.cwd()).resolve()
@@ -115,20 +150,31 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         *memory.build_tools(home, str(start)),
         *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
+    tools = select_tools(tools, definition)
     try:
         session = open_session(
-            home, resume, fork=fork, cwd=str(start), chat=chat, tools=select_tools(tools, definition),
+            home, resume, fork=fork, cwd=str(start), chat=chat, tools=fit_tools(tools, chat),
             mode=recall_mode, job=job, decide=gate.decide, budget=definition.budget,
         )  # fmt: skip
     except BaseException:
         outputs.cleanup()
         raise
-    return Agent(session, definition, gate, folders, sandbox, outputs)
+    return Agent(session, definition, gate, folders, sandbox, tuple(tools), outputs)
 
 
 def select_tools(tools: list[Tool], definition: AgentDefinition) -> list[Tool]:
     """Return the tools that a definition names, in the order of the code, which keeps a provider's cache."""
     return [tool for tool in tools if tool.spec.name in definition.tools]
+
+
+def count_tools_for(tools: Sequence[Tool], chat: Chat) -> int:
+    """Estimate the tokens that the descriptions of tools take in a model's window."""
+    return round(find_token_factor(chat.name) * count_tools([tool.spec for tool in tools]))
+
+
+def fit_tools(tools: Sequence[Tool], chat: Chat) -> Sequence[Tool]:
+    """Return the tools, or none if their descriptions take more than MAX_TOOLS_SHARE of a model's window."""
+    return tools if count_tools_for(tools, chat) <= MAX_TOOLS_SHARE * chat.window_tokens else ()
 
 
 def build_folders(home: Path, start: Path, definition: AgentDefinition, outputs: Path) -> ProjectFolders:

@@ -25,6 +25,12 @@ Mode = Literal["plan", "ask", "edits", "yolo"]
 Choice = Literal["once", "always", "deny"]
 CHOICES: tuple[Choice, ...] = ("once", "always", "deny")
 MODES: tuple[Mode, ...] = ("plan", "ask", "edits", "yolo")
+MODE_MEANINGS = {
+    "plan": "only what reads runs, and the answers are plans",
+    "ask": "reading runs; what changes a file, or is not known, is asked about",
+    "edits": "changes of the project's files run unasked; other commands are asked about",
+    "yolo": "everything runs unasked; only the home of Perdure stays closed",
+}
 # The highest risk that goes ahead. In mode plan what is above it is refused, in the others the person is asked.
 _LIMITS = {"plan": Risk.READS, "ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}
 _READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user"}
@@ -80,6 +86,13 @@ class PermissionRequest:
     def reason(self) -> str:
         """Why the person is asked."""
         return "; ".join(dict.fromkeys(risk.reason for risk in self.risks))
+
+    @property
+    def always_scope(self) -> str:
+        """What the answer `always` allows until the session is closed."""
+        if all(_is_any_file(self.call.name, risk) for risk in self.risks):
+            return f"{self.call.name} for files of the project"
+        return "this command" if self.call.name == "shell" else f"{self.call.name} with {self.risks[0].command}"
 
 
 @dataclass(frozen=True)
@@ -152,10 +165,14 @@ class PermissionGate:
         if answer.choice == "always":
             tool = request.call.name
             for risk in request.risks:
-                is_any_file = tool in _WRITERS and risk.risk == Risk.EDITS
-                self._remembered.add((tool, "" if is_any_file else risk.command))
+                self._remembered.add((tool, "" if _is_any_file(tool, risk) else risk.command))
             return CallPermission(True, "allowed for the session")
         return CallPermission(True, "allowed once")
+
+
+def _is_any_file(tool: str, risk: CallRisk) -> bool:
+    """Return True if an answer about this part of a call holds for all files of the project."""
+    return tool in _WRITERS and risk.risk == Risk.EDITS
 
 
 def _find_rule(rules: Sequence[PermissionRule], tool: str, subject: str) -> str:

@@ -238,7 +238,8 @@ class MeteredChat:
             n_estimated = n_input if reply.is_usage_reported else None
             return reply
         except ModelFault as error:
-            usage, outcome = _estimate_failed_usage(error, n_input), error.code
+            error.usage = usage = _estimate_failed_usage(error, n_input)  # as it is counted
+            outcome = error.code
             if isinstance(error, BadAnswer) and error.stop:
                 outcome = error.stop
             if isinstance(error, ModelBusy) and isinstance(error.free_at, datetime):

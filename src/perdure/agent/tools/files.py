@@ -81,7 +81,9 @@ def _is_true(_: Mapping[str, Any]) -> bool:
     return True
 
 
-def read_file(folders: ProjectFolders, path: str, offset: int, limit: int) -> ToolOutput:
+def read_file(
+    folders: ProjectFolders, path: str, offset: int = 1, limit: int = MAX_LINES, *, max_bytes: int = MAX_BYTES
+) -> ToolOutput:  # fmt: skip
     """Return lines of a text file, from `offset` on. Raises ToolError."""
     resolved = folders.check(path)
     shown = folders.show(resolved)
@@ -92,7 +94,7 @@ def read_file(folders: ProjectFolders, path: str, offset: int, limit: int) -> To
             raise ToolError(_describe_binary(shown, probe, n_bytes))
         lines = _iter_lines(file)
         n_skipped = sum(1 for _, _ in zip(range(offset - 1), lines, strict=False))
-        cut = take_first((_decode(raw) for raw in lines), max_lines=min(limit, MAX_LINES))
+        cut = take_first((_decode(raw) for raw in lines), max_lines=min(limit, MAX_LINES), max_bytes=max_bytes)
         last = n_skipped + len(cut.lines)
         if not cut.lines:
             if n_bytes == 0:
@@ -103,8 +105,8 @@ def read_file(folders: ProjectFolders, path: str, offset: int, limit: int) -> To
         n_lines = _count_all(file, n_bytes)
     total = f" of {n_lines:,}" if n_lines else ""
     note = f"[Lines {offset:,} to {last:,}{total}. Read on with offset={last + 1}.]"
-    if len(cut.lines) == 1 and len(cut.lines[0].encode()) >= MAX_BYTES - 4:
-        note = f"[The beginning of line {offset:,}{total}, which has more than {MAX_BYTES // 1024} KB. Go on with offset={last + 1}.]"  # fmt: skip  # noqa: E501
+    if len(cut.lines) == 1 and len(cut.lines[0].encode()) >= max_bytes - 4:
+        note = f"[The beginning of line {offset:,}{total}, which has more than {max_bytes // 1024} KB. Go on with offset={last + 1}.]"  # fmt: skip  # noqa: E501
     return ToolOutput("\n".join([*cut.lines, "", note]))
 
 
