@@ -298,7 +298,7 @@ def test_a_file_goes_with_the_message_and_a_paste_names_none(start, model: Model
 
 def test_a_chat_killed_in_a_call_goes_on_with_tools(start, model: ModelServer, settings: Path, place: Path) -> None:
     """The call is closed as interrupted, and is not run again."""
-    line = "echo ran >> runs.txt; sleep 60"
+    line = "echo ran >> runs.txt; sleep 20"
     model.answers = [Answer(calls=[("shell", {"command": line})])]
     terminal = start("--mode", "yolo")
     terminal.enter("run it")
@@ -310,7 +310,7 @@ def test_a_chat_killed_in_a_call_goes_on_with_tools(start, model: ModelServer, s
     again.enter("what happened?")
     again.wait("It ran once.")
     outputs = list_outputs(model)
-    assert outputs[0] == "interrupted: unknown whether it ran" and outputs[1] == "ran"
+    assert outputs == ["Error: interrupted: unknown whether it ran", "ran"]
 
 
 def test_a_window_too_small_for_tools_is_told(start, model: ModelServer, settings: Path) -> None:
@@ -545,7 +545,7 @@ def test_every_chat_command_of_the_guide_opens_a_chat(start, model: ModelServer,
     first.wait("OK.")
     first.wait(is_at_prompt)
     first.enter("/exit")
-    assert first.wait_end() == 0 and len(lines) == 5
+    assert first.wait_end() == 0 and len(lines) == 6
     session = entries(settings)[0].session
     for line in lines:
         terminal = start(*line.replace("s7k2", session).split())
