@@ -19,7 +19,7 @@ from perdure.agent.tools import files, grep, images, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
 from perdure.formats.perdure import Message
-from perdure.models.chat import Chat
+from perdure.models.chat import Chat, takes_tools
 from perdure.models.image_endpoint import ImageEndpoint
 from perdure.models.known_models import find_token_factor
 from perdure.session.budget import count_tools
@@ -85,7 +85,7 @@ class Agent:
         if not self.tools or self.session.tool_names:
             return ""
         chat = self.session.chat
-        if fit_tools(self.tools, chat):
+        if not takes_tools(chat) or fit_tools(self.tools, chat):
             return f"{chat.name} takes no tools"
         return (
             f"the window of {chat.name} ({chat.window_tokens:,} tokens) is too small for the tools "
@@ -173,8 +173,11 @@ def count_tools_for(tools: Sequence[Tool], chat: Chat) -> int:
 
 
 def fit_tools(tools: Sequence[Tool], chat: Chat) -> Sequence[Tool]:
-    """Return the tools, or none if their descriptions take more than MAX_TOOLS_SHARE of a model's window."""
-    return tools if count_tools_for(tools, chat) <= MAX_TOOLS_SHARE * chat.window_tokens else ()
+    """Return the tools, or none for a model that reads none, or if their descriptions take more than MAX_TOOLS_SHARE of
+    its window.
+    """
+    has_room = count_tools_for(tools, chat) <= MAX_TOOLS_SHARE * chat.window_tokens
+    return tools if has_room and takes_tools(chat) else ()
 
 
 def build_folders(home: Path, start: Path, definition: AgentDefinition, outputs: Path) -> ProjectFolders:

@@ -39,6 +39,7 @@ from perdure.models.chat import (
     ToolCall,
     ToolSpec,
     count_message_tokens,
+    takes_tools,
 )
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
 from perdure.models.known_models import find_budget_problem, find_token_factor, find_window, takes_effort, thinks
@@ -202,6 +203,11 @@ class MeteredChat:
     def window_tokens(self) -> int:
         """The size of the model's context window."""
         return self._chat.window_tokens
+
+    @property
+    def takes_tools(self) -> bool:
+        """False if the model reads no tools."""
+        return takes_tools(self._chat)
 
     def reply(
         self,
