@@ -426,6 +426,11 @@ def test_images_are_made_and_found_by_their_prompts(
         home.upkeep.catch_up()
         (hit, *_) = home.search("bicycle", mode="keyword").hits
         assert "art/b.png" in home.preview(hit.turn.turn_id if hasattr(hit, "turn") else hit.turn_id)
+        (image,) = home.runs.iter_images(["bicycle"])
+        assert (image.text, image.labels) == (
+            "a red bicycle", ("art/b.png (image/png, 2 × 3, 69 bytes) by openai:painter",),
+        )  # fmt: skip
+        assert [image.text for image in home.runs.iter_images(())] == list(prompts.values())[::-1]
         assert home.connections.roles().meter.read_spending()["day"].money == pytest.approx(0.12)
     assert (project / "art/a.png").read_bytes() == PNG
     assert ImageServer.requests[0] == {

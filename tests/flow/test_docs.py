@@ -22,6 +22,7 @@ import pytest
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
 from rig.model_server import Answer, ModelServer
+from rig.skill_folders import put_skill
 
 ROOT = Path(__file__).parents[2]
 SKILL = "plugins/perdure/skills/perdure/SKILL.md"
@@ -29,7 +30,7 @@ SAMPLES = ROOT / "src/perdure/samples"
 PAGES = (
     "docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "docs/mcp.md", "docs/server.md",
     "docs/page.md", "docs/pictures.md", "docs/proxy.md", "docs/sharing.md", "docs/sync.md", "docs/import.md",
-    "README.md", SKILL,
+    "docs/skills.md", "README.md", SKILL,
 )  # fmt: skip
 
 
@@ -81,6 +82,8 @@ def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
         run("perdure import samples", place)
     if page == "docs/import.md":
         put_stores(place)
+    if page == "docs/skills.md":
+        put_skill(place / "mine", "release-notes")
     for line in lines:
         assert line.startswith("perdure "), line
         done = run(line, place)

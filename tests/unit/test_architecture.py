@@ -29,6 +29,7 @@ START_UP = {  # a hook, a command or a recall by words loads these, so they load
     "home.py", "memories/room.py", "queries.py", "remote_home.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
 }  # fmt: skip
 LATER = {  # outside of these paths, the files that import something of ours when it is used: each with its reason
+    "agent/agent.py": "the package `mcp` is optional, and takes a second",
     "capture/enqueue.py": "a hook copies lines with it; few captures need projects or emitted lines",
     "capture/policy.py": "a hook pays for reading config.toml once, not each time",
     "pictures/child.py": "a process that sets its limits first, then loads the engine",
@@ -53,6 +54,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "surfaces/cli/models.py": "the miner, 20 ms, is for one command",
     "surfaces/cli/recall.py": "--why-not reads what a page shows, 150 ms; the labels of memories are in recall, 10 ms",
     "surfaces/cli/search.py": "only `show` of a memory needs the commands of memories",
+    "surfaces/cli/skills.py": "help needs no agent",
     "surfaces/health_checks.py": "the miner, 20 ms, is for homes that mine",
     "surfaces/http/server.py": "the package `mcp` is optional",
     "surfaces/proxy/listener.py": "the packages of the server are optional",

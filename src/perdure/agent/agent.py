@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -13,11 +14,14 @@ from perdure.access.redact import mask
 from perdure.agent.attachments import Attachments, attach_files, list_mentions
 from perdure.agent.definition import AgentDefinition, read_definition
 from perdure.agent.folders import ProjectFolders
+from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
+from perdure.agent.skills import find_skills, render_list
 from perdure.agent.tools import files, grep, images, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
+from perdure.agent.tools.skills import SkillTool
 from perdure.formats.perdure import Message
 from perdure.models.chat import Chat, takes_tools
 from perdure.models.image_endpoint import ImageEndpoint
@@ -29,6 +33,7 @@ from perdure.session.log import read_start
 from perdure.session.session import JOB, Session, TurnListener, find_chat, open_session
 
 if TYPE_CHECKING:
+    from perdure.agent.mcp_tools import McpConnections
     from perdure.home import Home
 
 PLAN_INSTRUCTION = (
@@ -50,6 +55,8 @@ class Agent:
     folders: ProjectFolders
     sandbox: Sandbox
     tools: tuple[Tool, ...]  # that the definition gives; the session has them as far as its model can hold them
+    notices: tuple[str, ...]  # for the person: what of the definition is not there, and why
+    _servers: McpConnections | None
     _outputs: tempfile.TemporaryDirectory[str]  # full outputs, and /tmp of the commands; gone with the session
 
     def __enter__(self) -> Agent:
@@ -93,9 +100,13 @@ class Agent:
         )
 
     def close(self) -> None:
-        """Give the session up, and delete the full outputs of its commands."""
-        self.session.close()
-        self._outputs.cleanup()
+        """Give the session up, end its MCP servers, and delete the full outputs of its commands."""
+        try:
+            self.session.close()
+        finally:
+            if self._servers is not None:
+                self._servers.close()
+            self._outputs.cleanup()
 
 
 def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have defaults
@@ -111,6 +122,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     on_question: OnQuestion | None = None,
     job: str = JOB,
     recall_mode: str | None = None,
+    mcp_servers: Sequence[McpServer] = (),
     has_tools: bool = True,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
@@ -118,13 +130,16 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     resume, fork, chat, job: as in `open_session`. cwd: the folder to work in; of a session that goes on its own. mode,
     max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are
     denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model.
-    has_tools: False leaves all of them out. Raises DefinitionFault for an agent.yaml that is not valid, and what
-    `open_session` raises.
+    mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools: False leaves all of
+    them out.
+
+    Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     chat = chat or find_chat(home, job=job)
     definition = read_definition(home)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
-    definition = definition if has_tools else replace(definition, tools=())
+    if not has_tools:
+        definition, mcp_servers = replace(definition, tools=(), mcp_servers=()), ()
     if resume and not cwd:
         cwd = read_start(home, resolve_name(home, resume, cwd=str(Path.cwd()))[0]).cwd
     start = Path(cwd or Path.cwd()).resolve()
@@ -137,10 +152,10 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         if definition.sandbox and "shell" in definition.tools
         else Sandbox(problem=SWITCHED_OFF)
     )
-    gate = PermissionGate(folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask)
     shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
     models = home.config.models
     endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
+    skills = find_skills(home, start, folders.root) if "activate_skill" in definition.tools else []
     tools = [
         *files.build_tools(folders),
         listing.build_tool(folders),
@@ -148,18 +163,45 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         shell.build_tool(),
         person.build_tool(on_question),
         *memory.build_tools(home, str(start)),
+        SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
         *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
-    tools = select_tools(tools, definition)
-    try:
-        session = open_session(
-            home, resume, fork=fork, cwd=str(start), chat=chat, tools=fit_tools(tools, chat),
-            mode=recall_mode, job=job, decide=gate.decide, budget=definition.budget,
+    notices: list[str] = []
+    with contextlib.ExitStack() as undo:
+        undo.callback(outputs.cleanup)
+        servers = _open_servers(home, [*definition.mcp_servers, *mcp_servers], start, Path(outputs.name), notices)
+        if servers is not None:
+            undo.callback(servers.close)
+        gate = PermissionGate(
+            folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask,
+            readers=servers.readers if servers else (),
         )  # fmt: skip
-    except BaseException:
-        outputs.cleanup()
-        raise
-    return Agent(session, definition, gate, folders, sandbox, tuple(tools), outputs)
+        tools = [*select_tools(tools, definition), *(servers.tools if servers else ())]
+        fitting = fit_tools(tools, chat)
+        session = open_session(
+            home, resume, fork=fork, cwd=str(start), chat=chat, tools=fitting, mode=recall_mode, job=job,
+            decide=gate.decide, budget=definition.budget, floor_end=render_list(skills) if fitting else "",
+        )  # fmt: skip
+        undo.pop_all()
+    return Agent(session, definition, gate, folders, sandbox, tuple(tools), tuple(notices), servers, outputs)
+
+
+def _open_servers(
+    home: Home, servers: Sequence[McpServer], start: Path, outputs: Path, notices: list[str]
+) -> McpConnections | None:
+    """Start the MCP servers of a session; None if there are none. What is left out is added to the notices."""
+    by_name = {server.name: server for server in reversed(servers)}
+    if not by_name:
+        return None
+    try:
+        from perdure.agent.mcp_tools import McpConnections  # takes a second
+    except ModuleNotFoundError:
+        notices.append("MCP servers are left out: pip install 'perdure[mcp]'")
+        return None
+    chosen = [server for server in servers if by_name[server.name] is server]
+    connections = McpConnections(chosen, cwd=start, outputs=outputs, find_injections=home.floor.find_injections)
+    notices += connections.notices
+    return connections
 
 
 def select_tools(tools: list[Tool], definition: AgentDefinition) -> list[Tool]:

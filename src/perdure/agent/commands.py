@@ -156,6 +156,10 @@ _GIT_WRITING_OPTION = re.compile(
 )
 _REVISION = re.compile(r"(?!.*/\.\.)[\w@^][\w@^~/.{}-]*(?::|\.\.)[^:]*")  # main..topic, HEAD:src/a.py
 _PERDURE_READS = {"search", "recall", "show", "tree", "status", "why", "doctor", "--version", "--help"}
+_PERDURE_GROUP_READS = {  # subcommands that only show; none of them takes a file to write
+    "floor": {"show", "history", "diff", "proposals"}, "skills": {"list", "show"}, "sessions": {"list", "tree", "show"},
+    "memories": {"list", "show", "search", "history", "sources"},
+}  # fmt: skip
 
 
 def judge_line(line: str, folders: ProjectFolders) -> list[CallRisk]:
@@ -449,7 +453,8 @@ class _LineJudge:
 
     def _judge_perdure(self, words: Sequence[ShellWord], text: str) -> CallRisk:
         """Return the risk of this program: a command that writes goes around the tools that are made for it."""
-        if words and words[0].text in _PERDURE_READS and not words[0].is_expanded:
+        names = [word.text for word in words[:2] if not word.is_expanded and not word.is_pattern]
+        if names and (names[0] in _PERDURE_READS or set(names[1:]) & _PERDURE_GROUP_READS.get(names[0], set())):
             return CallRisk(Risk.READS, "", text)
         return CallRisk(
             Risk.REFUSED, "the shell may only search and recall in the home; use remember to keep something", text

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
+from perdure.agent.mcp_settings import McpServer, parse_servers
 from perdure.agent.permission import MODES, Mode, PermissionRules, parse_rule
 from perdure.errors import ConfigFault, DefinitionFault
 from perdure.floor import pages
+from perdure.floor.yaml_text import load_yaml
 from perdure.session.turn_budget import TurnBudget
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 TOOLS = (
     "read_file", "write_file", "edit_file", "glob", "grep", "shell", "ask_user", "view_image", "image_generate",
-    "remember", "recall",
+    "remember", "recall", "activate_skill",
 )  # fmt: skip
 MAX_TURNS = 100  # answers of the model to one message, where the page says nothing else
 
@@ -42,6 +44,7 @@ class AgentDefinition:
     sandbox: bool = True  # run commands in bubblewrap where it is installed
     network: bool = False  # let commands in the sandbox reach the network
     environment: tuple[str, ...] = ()  # variables that commands get although their names look like secrets
+    mcp_servers: tuple[McpServer, ...] = ()  # their tools are there beside `tools`
 
     @property
     def budget(self) -> TurnBudget:
@@ -65,12 +68,10 @@ def read_definition(home: Home) -> AgentDefinition:
 
 def parse_definition(page: str) -> AgentDefinition:
     """Return the definition that a page holds. Raises DefinitionFault, which names the key."""
-    import yaml  # takes 20 ms, and few homes have such a page
-
     try:
-        table = yaml.load(page, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DefinitionFault(f"it is not YAML: {' '.join(str(error).split())}") from error
+        table = load_yaml(page)
+    except ValueError as error:
+        raise DefinitionFault(str(error)) from error
     if not isinstance(table, Mapping):
         raise DefinitionFault("it is not a mapping of settings")
     known = {field.name: getattr(AgentDefinition, field.name) for field in fields(AgentDefinition)}
@@ -87,6 +88,8 @@ def parse_definition(page: str) -> AgentDefinition:
 
 def _read_value(key: str, value: Any, default: Any) -> Any:
     """Return a value with the type of its default. Raises DefinitionFault."""
+    if key == "mcp_servers":
+        return parse_servers(value)
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise DefinitionFault(f"{key}: must be a list of texts")

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -46,6 +46,7 @@ class ProjectFolders:
     start: Path  # where relative paths start and commands run: the project, or a folder in it
     more: tuple[Path, ...] = ()  # folders in which it may read and write, too
     readable: tuple[Path, ...] = ()  # folders in which it may only read: full outputs
+    opened: list[Path] = field(default_factory=list, compare=False)  # and those of skills that were read in the session
 
     def resolve(self, path: str) -> Path:
         """Return the absolute path that a model means, symlinks resolved; it need not exist. Raises ToolError."""
@@ -63,7 +64,9 @@ class ProjectFolders:
         for folder in (self.root, *self.more):
             if path.is_relative_to(folder):
                 return "private" if _PRIVATE_PARTS & set(path.relative_to(folder).parts) else "project"
-        return "read-only" if any(path.is_relative_to(folder) for folder in self.readable) else "outside"
+        return (
+            "read-only" if any(path.is_relative_to(folder) for folder in (*self.readable, *self.opened)) else "outside"
+        )
 
     def check(self, path: str, *, is_write: bool = False) -> Path:
         """Return the resolved path if it may be read (or written). Raises ToolError, which says what to do."""
@@ -87,7 +90,9 @@ class ProjectFolders:
         return str(path.relative_to(self.start)) if path.is_relative_to(self.start) else str(path)
 
     def _find_base(self, path: Path) -> Path:
-        return next(folder for folder in (self.root, *self.more, *self.readable) if path.is_relative_to(folder))
+        return next(
+            folder for folder in (self.root, *self.more, *self.readable, *self.opened) if path.is_relative_to(folder)
+        )
 
     @contextmanager
     def open_parent(self, path: Path, *, create: bool = False) -> Iterator[int]:

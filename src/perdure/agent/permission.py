@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -33,9 +33,10 @@ MODE_MEANINGS = {
 }
 # The highest risk that goes ahead. In mode plan what is above it is refused, in the others the person is asked.
 _LIMITS = {"plan": Risk.READS, "ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}
-_READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user"}
+_READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user", "activate_skill"}
 _WRITERS = {"write_file", "edit_file"}
-_RULE = re.compile(r"([a-z_]\w*)(?:\((.*)\))?", re.DOTALL)
+_RULE = re.compile(r"([A-Za-z_][\w-]*\*?)(?:\((.*)\))?", re.DOTALL)
+MCP_SEPARATOR = "__"  # between the name of a server and that of its tool
 NOBODY = "nobody can be asked here. Go on without it, or say what you would have done"
 PLANNING = "in plan mode only what reads may run. Put it into the plan: the person carries it out, or ends plan mode"
 DENIED = "Do not try to reach the same in another way: go on without it, or ask."
@@ -44,13 +45,15 @@ DENIED = "Do not try to reach the same in another way: go on without it, or ask.
 class PermissionRule(NamedTuple):
     """A tool, or those of its calls that a pattern matches: `shell(git commit *)`, `write_file(docs/*)`."""
 
-    tool: str
+    tool: str  # with a `*` at its end every tool that begins so: `files__*`
     pattern: str  # "" for every call; `*` stands for any characters
 
     def matches(self, tool: str, subject: str) -> bool:
         """Return True if the rule is about a call. subject: a simple command, or the path of a file."""
         pattern = self.pattern
-        return tool == self.tool and (not pattern or fnmatch.fnmatchcase(subject, pattern) or pattern == f"{subject} *")
+        return fnmatch.fnmatchcase(tool, self.tool) and (
+            not pattern or fnmatch.fnmatchcase(subject, pattern) or pattern == f"{subject} *"
+        )
 
 
 def parse_rule(text: str) -> PermissionRule:
@@ -111,10 +114,12 @@ class PermissionGate:
 
     def __init__(
         self, folders: ProjectFolders, *, mode: Mode = "ask", rules: PermissionRules = PermissionRules(),
-        on_ask: OnAsk | None = None,
+        on_ask: OnAsk | None = None, readers: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """on_ask: asks the person; without it, what needs an answer is denied. `mode` may be set at any time."""
-        self.mode = mode
+        """on_ask: asks the person; without it, what needs an answer is denied. readers: tools of MCP servers that only
+        read, because the owner says so. `mode` may be set at any time.
+        """
+        self.mode, self._readers = mode, readers
         self._folders, self._rules, self._on_ask = folders, rules, on_ask
         self._remembered: set[tuple[str, str]] = set()  # (tool, subject); subject "" for every call of a tool
         self._lock = threading.Lock()  # one question at a time
@@ -123,7 +128,7 @@ class PermissionGate:
         """Return whether a call runs, and why. It asks the person where that is needed."""
         asking: list[CallRisk] = []
         words = ""
-        for risk in list_risks(call, self._folders):
+        for risk in list_risks(call, self._folders, self._readers):
             verdict, why = self._decide_part(call.name, risk)
             if verdict == "deny":
                 return CallPermission(False, f"refused: {why}. {DENIED}")
@@ -183,8 +188,10 @@ def _find_rule(rules: Sequence[PermissionRule], tool: str, subject: str) -> str:
     return ""
 
 
-def list_risks(call: CallEntry, folders: ProjectFolders) -> list[CallRisk]:
-    """Return the risk of each part of a call; a shell line has a part for each of its commands."""
+def list_risks(call: CallEntry, folders: ProjectFolders, readers: Collection[str] = ()) -> list[CallRisk]:
+    """Return the risk of each part of a call; a shell line has a part for each of its commands. readers: as in
+    PermissionGate.
+    """
     if call.name == "shell":
         line = str(call.input.get("command", ""))
         return judge_line(line, folders) or [CallRisk(Risk.READS, "", line)]
@@ -196,6 +203,11 @@ def list_risks(call: CallEntry, folders: ProjectFolders) -> list[CallRisk]:
         return [CallRisk(Risk.UNDOABLE, "keeps a memory")]
     if call.name == "image_generate":
         return [CallRisk(Risk.UNKNOWN, "it sends a text to a provider and may cost money")]
+    if call.name in readers:
+        return [CallRisk(Risk.READS, "")]
+    if MCP_SEPARATOR in call.name:
+        server, _, tool = call.name.partition(MCP_SEPARATOR)
+        return [CallRisk(Risk.UNKNOWN, f"it is not known what {tool} of the MCP server {server} does")]
     return [CallRisk(Risk.UNKNOWN, f"it is not known what {call.name} does")]
 
 

@@ -61,6 +61,8 @@ def build_arguments(folders: ProjectFolders, temporary: Path, *, network: bool) 
     if network and _RESOLVER.is_dir():
         arguments += ["--ro-bind", str(_RESOLVER), str(_RESOLVER)]
     arguments += ["--bind", str(temporary), "/tmp"]
+    for folder in folders.readable:  # full outputs and copies of skills lie in the real /tmp
+        arguments += ["--ro-bind", str(folder), str(folder)]
     for folder in (folders.root, *folders.more):
         arguments += ["--bind", str(folder), str(folder)]
     for shared in _list_git_folders(folders.root):

@@ -6,7 +6,6 @@ are accepted as they are, unless they are no text at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +14,9 @@ from typing import Any
 
 from perdure.access import redact
 from perdure.errors import EditRefused, FloorMissing
+from perdure.floor.skill_text import SkillRefused, parse_skill
 from perdure.floor.state import OWNERS
+from perdure.floor.yaml_text import load_yaml
 from perdure.identity import to_path_component
 from perdure.regex import lazy_re
 from perdure.text import printable
@@ -23,10 +24,8 @@ from perdure.text import printable
 SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS = (
     "system.md", "profile.md", "notes.md", "core.md", "recent.md", "agent.yaml",
 )  # fmt: skip
-DIARY = "diary"
+DIARY, SKILLS = "diary", "skills"
 MAX_SETTINGS_BYTES = 16_384  # of agent.yaml
-MAX_DEPTH = 50  # nesting levels in it: a parser that follows deeper nesting crashes the process
-MAX_ALIASES = 10  # in it: a few more, nested in one another, expand to billions of entries
 MAX_BYTES = 262_144  # of a page: it goes into a context, where this could be a quarter of a million tokens
 MIN_SYSTEM_CHARS = 100  # a shorter proposed system prompt would leave the agent without rules (row J27)
 MAX_GROWTH = 3  # times the size of the old page: the limit for a proposed one (row J27)
@@ -78,7 +77,12 @@ def _is_diary_page(name: str) -> bool:
 
 def is_protected(name: str) -> bool:
     """Return True if an agent may only propose changes to this page."""
-    return name in (SYSTEM, SETTINGS) or name.startswith("skills/")
+    return name in (SYSTEM, SETTINGS) or is_skill(name)
+
+
+def is_skill(name: str) -> bool:
+    """Return True for the page of a skill."""
+    return name.startswith(f"{SKILLS}/")
 
 
 def to_agent_folder(agent: str, user: str, owner: str) -> PurePosixPath:
@@ -166,6 +170,8 @@ def _list_kinds(secrets: set[tuple[str, str]]) -> str:
 def _find_form_problem(edit: PageEdit) -> str:
     if edit.name == SETTINGS:
         return _find_settings_problem(edit.text)
+    if is_skill(edit.name) and (problem := _find_skill_problem(edit)):
+        return problem
     if not edit.is_proposal:
         return ""
     if edit.name == SYSTEM and len(edit.text.strip()) < MIN_SYSTEM_CHARS:
@@ -177,34 +183,20 @@ def _find_form_problem(edit: PageEdit) -> str:
 
 def _find_settings_problem(text: str) -> str:
     """Say what is wrong with the settings of an agent; "" if nothing is."""
-    import yaml  # takes 20 ms, only needed to edit settings
-
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SETTINGS_BYTES:
         return f"settings have at most {MAX_SETTINGS_BYTES} bytes"
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        if problem := _find_nesting_problem(yaml.parse(text, Loader=loader)):
-            return problem
-        return _find_missing_setting(yaml.load(text, Loader=loader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return f"it is not YAML: {' '.join(str(error).split())}"
+        return _find_missing_setting(load_yaml(text))
+    except ValueError as error:
+        return str(error)
 
 
-def _find_nesting_problem(yaml_events: Iterable[Any]) -> str:
-    """Say why a YAML text must not be loaded; "" if it may.
-
-    It looks at the events only, so no call nests in another.
-    """
-    depth = n_aliases = 0
-    for event in yaml_events:
-        kind = type(event).__name__
-        depth += kind in ("SequenceStartEvent", "MappingStartEvent")
-        depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
-        n_aliases += kind == "AliasEvent"
-        if depth > MAX_DEPTH:
-            return f"settings have at most {MAX_DEPTH} levels"
-        if n_aliases > MAX_ALIASES:
-            return f"settings have at most {MAX_ALIASES} aliases"
+def _find_skill_problem(edit: PageEdit) -> str:
+    """Say why a text is no skill; "" if it is one."""
+    try:
+        parse_skill(edit.text, edit.name.split("/")[1])
+    except SkillRefused as error:
+        return str(error)
     return ""
 
 

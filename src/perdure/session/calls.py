@@ -39,6 +39,11 @@ class Tool:
     spec: ToolSpec
     run: Callable[[Mapping[str, Any], threading.Event], ToolOutput]  # it ends soon after the event is set
     is_alone: Callable[[Mapping[str, Any]], bool] = lambda _: False  # True: the call changes something
+    is_checked: bool = True  # False: the tool checks its input itself, by rules that we do not know
+
+    def find_problem(self, given: Mapping[str, Any]) -> str:
+        """Return what is wrong with an input, or ""."""
+        return find_violation(given, self.spec.schema, location="input") if self.is_checked else ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def group_calls(calls: Sequence[CallEntry], tools: Mapping[str, Tool]) -> Iterat
     group: list[CallEntry] = []
     for call in calls:
         tool = tools.get(call.name)
-        if tool is not None and not find_violation(call.input, tool.spec.schema) and tool.is_alone(call.input):
+        if tool is not None and not tool.find_problem(call.input) and tool.is_alone(call.input):
             yield from ([group] if group else [])
             yield [call]
             group = []
@@ -102,7 +107,7 @@ def _decide_call(call: CallEntry, tools: Mapping[str, Tool], decide: Decide, can
     tool = tools.get(call.name)
     if tool is None:
         return CallPermission(False, f"there is no tool {call.name!r} (there are: {', '.join(tools) or 'none'})")
-    if problem := find_violation(call.input, tool.spec.schema, location="input"):
+    if problem := tool.find_problem(call.input):
         return CallPermission(False, f"{problem}. Correct the input of {call.name} and call it again.")
     return CallPermission(False, CANCELLED) if cancel.is_set() else decide(call)
 

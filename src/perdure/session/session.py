@@ -100,11 +100,14 @@ class Session:
 
     def __init__(
         self, home: Home, log: SessionLog, chat: Chat, *, tools: Sequence[Tool] = (), mode: str | None = None,
-        decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET,
+        decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET, floor_end: str = "",
     ) -> None:  # fmt: skip
-        """Go on with a session. mode: "keyword" recalls without a model. decide: says whether a call may run."""
+        """Go on with a session. mode: "keyword" recalls without a model. decide: says whether a call may run.
+
+        floor_end: stands behind the floor when that is made, at the beginning of a session.
+        """
         self._home, self._log, self._chat, self._mode = home, log, chat, mode
-        self._decide, self._budget = decide, budget
+        self._decide, self._budget, self._floor_end = decide, budget, floor_end
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
         self._listener = TurnListener()
@@ -354,7 +357,7 @@ class Session:
         if FLOOR not in texts:
             cwd = self._log.cwd
             layers = self._home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now())
-            self._blocks.write(FLOOR, layers.text)
+            self._blocks.write(FLOOR, "\n\n".join(filter(None, (layers.text, self._floor_end))))
             texts = self._blocks.read()
         left_summaries = list_branch_summaries(self._log.find_path())
         return texts | {
@@ -387,17 +390,19 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     job: str = JOB,
     decide: Decide = allow_call,
     budget: TurnBudget = NO_BUDGET,
+    floor_end: str = "",
 ) -> Session:
     """Begin a session, or go on with one.
 
     resume: the beginning of the id of a session, its number in the list, or "last" for the last one of this project;
     or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
     another branch. fork: go on as a session of its own. chat: your own model, instead of the one that the settings give
-    the role resident. decide: says whether a call may run. budget: of one message. Raises SessionMissing, SessionHeld,
-    ModelMissing.
+    the role resident. decide: says whether a call may run. budget: of one message. floor_end:
+    stands behind the floor of a new session. Raises SessionMissing, SessionHeld, ModelMissing.
     """
     chat = chat or find_chat(home, job=job)
     options: dict[str, Any] = {"tools": tools, "mode": mode, "decide": decide, "budget": budget}
+    options["floor_end"] = floor_end
     if not resume:
         return Session(home, create_log(home, cwd=cwd), chat, **options)
     session, entry = resolve_name(home, resume, cwd=cwd)

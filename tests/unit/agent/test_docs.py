@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from perdure.agent.definition import TOOLS, AgentDefinition, parse_definition
+from perdure.agent.mcp_settings import McpServer
 
 PAGE = (Path(__file__).parents[3] / "docs/agent.md").read_text()
 
@@ -27,5 +28,10 @@ def test_every_key_is_described_with_its_default() -> None:
 
 
 def test_the_rules_of_the_page_are_understood() -> None:
-    (rules,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    rules, servers = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert parse_definition(rules).rules.allow[0].pattern == "pytest *"
+    assert [server.name for server in parse_definition(servers).mcp_servers] == ["files", "wiki"]
+
+
+def test_every_key_of_a_server_is_described() -> None:
+    assert list_names("## MCP servers") == [field.name for field in fields(McpServer)[1:]]

@@ -57,6 +57,8 @@ EXPECTED = [  # call, and whether it goes ahead in the modes plan, ask, edits, y
     (call("write_file", path=".git/hooks/pre-commit", text=""), "nnny"),
     (call("image_generate", prompt="x", path="a.png"), "nnny"),
     (call("tool_of_somebody", x=1), "nnny"),
+    (call("files__read-text", path="Makefile"), "nnny"),
+    (CallEntry(id="c1", name="activate_skill", input={"name": "x"}), "yyyy"),
     (shell("perdure floor write system x"), "nnnn"),
     (call("write_file", path="../mind/config.toml", text=""), "nnnn"),
     (call("write_file", path="../mind/agents/default/agent.yaml", text=""), "nnnn"),
@@ -195,3 +197,19 @@ def test_a_call_that_did_not_run_is_no_failure_to_learn_from(
     words = PermissionGate(folders, on_ask=on_ask).decide(one).words
     assert action_facts._NOT_RUN.match(words)
     assert fixes._NOT_RUN.match(words)
+
+
+def test_rules_and_the_owner_decide_about_tools_of_mcp_servers(folders: ProjectFolders) -> None:
+    """A `*` stands for the rest of a name; what only reads is what the owner says."""
+    read, write = call("files__read-text"), call("files__write")
+    gate = PermissionGate(folders, rules=rules(allow=["files__*"], deny=["files__write"]))
+    assert (gate.decide(read).is_allowed, gate.decide(write).is_allowed) == (True, False)
+    assert gate.decide(read).words == "rule files__*"
+    assert PermissionGate(folders, rules=rules(allow=["files__read-text"])).decide(read).is_allowed
+    believing = PermissionGate(folders, readers={"files__read-text"})
+    assert (believing.decide(read).is_allowed, believing.decide(write).is_allowed) == (True, False)
+    assert (
+        not PermissionGate(folders, readers={"files__read-text"}, rules=rules(deny=["files__*"]))
+        .decide(read)
+        .is_allowed
+    )

@@ -8,6 +8,7 @@ from perdure.errors import EditRefused, NotFound
 from perdure.floor import pages
 from perdure.floor.pages import PageEdit
 
+SKILL = "---\nname: a\ndescription: d\n---\nDo it so."
 LONG = "You are Jarvis. Name your sources, run the tests, and ask before you push anything to a place that others use."
 SETTINGS = "name: jarvis\ntools: [shell, read]\nmax_turns: 8\n"
 
@@ -76,7 +77,7 @@ def test_profile_belongs_to_its_owner(by, is_proposal):
 
 @pytest.mark.parametrize("by", ["agent", "model", "rules"])
 @pytest.mark.parametrize(
-    ("name", "text"), [("system.md", LONG), ("agent.yaml", SETTINGS), ("skills/a/SKILL.md", "Do it so.")]
+    ("name", "text"), [("system.md", LONG), ("agent.yaml", SETTINGS), ("skills/a/SKILL.md", SKILL)]
 )
 def test_protected_page_can_only_be_proposed(by, name, text):
     with pytest.raises(EditRefused, match="proposal"):

@@ -42,6 +42,7 @@ class SessionHolder:
         self.status: SessionStatus | None = None  # None: nothing is open yet
         self.on_change: Callable[[], None] = lambda: None  # called in the thread when `status` is another
         self._link: TurnLink | None = None  # of the turn that goes on
+        self._notices: tuple[str, ...] = ()  # of the agent, that are not told yet
         self.is_kept = False  # True once a session is open that may be kept
         self._fault: BaseException | None = None  # why nothing could be opened
 
@@ -125,6 +126,7 @@ class SessionHolder:
         if earlier is not None and not is_kept:
             earlier.close()
         self._agent, self.is_kept = agent, agent.session.log.is_kept
+        self._notices = agent.notices
         return self.refresh()
 
     def use_model(self, model: str) -> SessionStatus:
@@ -144,7 +146,8 @@ class SessionHolder:
         self._link = link
         try:
             attachments = self.agent.attach(typed)
-            for line in (*attachments.problems, *(f"attached {file.path}" for file in attachments.files)):
+            notices, self._notices = self._notices, ()
+            for line in (*notices, *attachments.problems, *(f"attached {file.path}" for file in attachments.files)):
                 link.tell(line)
             return self.agent.say(text, attachments, listener=link.listener, cancel=link.cancel)
         finally:

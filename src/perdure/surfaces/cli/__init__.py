@@ -34,6 +34,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "remember": ("memories_edit", "Store a memory in your own words: a fact, a preference, a decision."),
     "memories": ("memories", "Manage memories: list, search, edit, pin, history, sources, export, import."),
     "floor": ("floor", "Show and edit the text that every session begins with, and its cost in tokens."),
+    "skills": ("skills", "List, show, add and remove the skills of Perdure's own agent."),
     "context": ("context", "Show the whole context that a model would get for a message, with its cost in tokens."),
     "consolidate": ("consolidate", "List proposals to merge, split or retire memories; apply or undo them."),
     "tree": ("search", "Draw runs as trees: sessions, forks and sub-agents."),

@@ -132,7 +132,8 @@ def _open_agent(
         has_tools=mode is not None,
     )
     if mode is not None:
-        shell.note(agent.tools_problem or agent.sandbox.summary)
+        for text in (agent.tools_problem or agent.sandbox.summary, *agent.notices):
+            shell.note(text)
     return agent
 
 

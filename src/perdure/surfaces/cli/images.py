@@ -29,8 +29,8 @@ _MAX_TEXT_CHARS = 100
 def images_command(shell: Shell, words: tuple[str, ...], limit: int) -> None:
     """List the images in captured turns, newest first: session, time, type and size, and the text around. With WORDS,
     only those with all of the words in what was said and done just before, with, or after the image, or in the image
-    itself, once it was read (`perdure pictures`). `perdure page`
-    shows the images themselves.
+    itself, once it was read (`perdure pictures`). Images that the agent made are found by their prompts, with path,
+    size and model. `perdure page` shows the images themselves.
     """
     with shell.open_home() as home:
         home.upkeep.catch_up()

@@ -11,17 +11,14 @@ import hashlib
 import json
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO, cast
+from typing import NamedTuple, TextIO, cast
 
 import anyio
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.types import CallToolResult, Implementation, ReadResourceResult, Resource, TextContent, TextResourceContents
+from mcp import Client, MCPError
+from mcp.types import CallToolResult, ReadResourceResult, Resource, TextContent, TextResourceContents
 
+from perdure.agent.mcp_client import FAULTS, LOG_CHARS, McpAddress, connect, describe_fault, read_log
 from perdure.config import McpSourceConfig, McpToolConfig, read_variable
 from perdure.errors import ConfigFault, SourceAway
 from perdure.text import one_line, printable
@@ -32,8 +29,6 @@ MAX_DOCUMENT_BYTES = 1 << 20
 MAX_TOTAL_BYTES = 1 << 26  # of one server
 _MAX_PAGES = 100  # of its list of resources
 _MAX_ADDRESS_CHARS = 500
-_LOG_CHARS = 200  # of what a server that failed wrote last
-_FAULTS = (MCPError, OSError, TimeoutError, ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class SourceDocument(NamedTuple):
@@ -73,45 +68,29 @@ def read_source(name: str, source: McpSourceConfig) -> SourceReading:
     """Return the documents of a server. Raises SourceAway if it does not answer, ConfigFault for wrong settings."""
     if bool(source.command) == bool(source.url):
         raise ConfigFault(f"mcp.sources.{name} needs either command or url")
-    reading = SourceReading(name)
+    reading, variables = SourceReading(name), {name: read_variable(name) or "" for name in source.environment}
+    key = f"mcp.sources.{name}"
+    address = McpAddress(key, tuple(source.command), variables, source.url, source.key_env, source.timeout_s)
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         log = cast("TextIO", file)
         try:
-            asyncio.run(_read_within_limit(reading, source, log))
-        except (*_FAULTS, ExceptionGroup) as error:
-            raise SourceAway(f"{name}: {_describe_fault(error, source)}{_read_log(log)}") from error
+            asyncio.run(_read_within_limit(reading, source, address, log))
+        except (*FAULTS, ExceptionGroup) as error:
+            raise SourceAway(
+                f"{name}: {describe_fault(error, address, limit_s=source.limit_s)}{read_log(log)}"
+            ) from error
     return reading
 
 
-async def _read_within_limit(reading: SourceReading, source: McpSourceConfig, log: TextIO) -> None:
+async def _read_within_limit(reading: SourceReading, source: McpSourceConfig, address: McpAddress, log: TextIO) -> None:
     with anyio.fail_after(source.limit_s):
-        async with _connect(reading.name, source, log) as client:
+        async with connect(address, log) as client:
             info = client.server_info
             reading.server = printable(f"{info.name} {info.version}") if info else ""
             if source.resources and client.server_capabilities.resources is not None:
                 await _read_resources(client, reading)
             for tool in source.tools:
                 await _call_tool(client, tool, reading)
-
-
-@asynccontextmanager
-async def _connect(name: str, source: McpSourceConfig, log: TextIO) -> AsyncIterator[Client]:
-    """Start or reach a server."""
-    info = Implementation(name="perdure", version="0.1")
-    if source.command:
-        variables = {variable: read_variable(variable) or "" for variable in source.environment}
-        parameters = StdioServerParameters(command=source.command[0], args=list(source.command[1:]), env=variables)
-        transport = stdio_client(parameters, errlog=log)
-        async with Client(transport, read_timeout_seconds=source.timeout_s, client_info=info, cache=None) as client:
-            yield client
-        return
-    secret = read_variable(source.key_env) if source.key_env else None
-    if source.key_env and not secret:
-        raise ConfigFault(f"mcp.sources.{name}.key_env = {source.key_env!r}: this variable is not set")
-    async with create_mcp_http_client({"Authorization": f"Bearer {secret}"} if secret else None) as http_client:
-        transport = streamable_http_client(source.url, http_client=http_client)
-        async with Client(transport, read_timeout_seconds=source.timeout_s, client_info=info, cache=None) as client:
-            yield client
 
 
 async def _read_resources(client: Client, reading: SourceReading) -> None:
@@ -121,7 +100,7 @@ async def _read_resources(client: Client, reading: SourceReading) -> None:
         try:
             result = await client.read_resource(resource.uri)
         except MCPError as error:
-            reading.refusals.append((address, f"cannot be read: {one_line(str(error), _LOG_CHARS)}"))
+            reading.refusals.append((address, f"cannot be read: {one_line(str(error), LOG_CHARS)}"))
         else:
             reading.add(address, _list_resource_texts(result, reading))
 
@@ -157,11 +136,11 @@ async def _call_tool(client: Client, tool: McpToolConfig, reading: SourceReading
     try:
         result = await client.call_tool(tool.name, dict(tool.arguments))
     except MCPError as error:
-        reading.refusals.append((address, f"cannot be called: {one_line(str(error), _LOG_CHARS)}"))
+        reading.refusals.append((address, f"cannot be called: {one_line(str(error), LOG_CHARS)}"))
         return
     texts = _list_answer_texts(result)
     if result.is_error:
-        reading.refusals.append((address, f"answered an error: {one_line(' '.join(texts), _LOG_CHARS)}"))
+        reading.refusals.append((address, f"answered an error: {one_line(' '.join(texts), LOG_CHARS)}"))
     else:
         reading.add(address, texts)
 
@@ -175,30 +154,3 @@ def _list_answer_texts(result: CallToolResult) -> list[str]:
 def make_address(name: str, place: str) -> str:
     """Return the address of a resource or a tool of a source: one word, as a session is named."""
     return "".join(printable(f"{name}:{place}").split())[:_MAX_ADDRESS_CHARS]
-
-
-# faults -------------------------------------------------------------------------------------------------------
-
-
-def _describe_fault(error: BaseException, source: McpSourceConfig) -> str:
-    """Return why a server gave no answer. Raises the first error of a group that is none of a server's."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return f"no answer within {source.limit_s:g} s"
-    if isinstance(error, FileNotFoundError):
-        return f"there is no program {source.command[0]!r}" if source.command else str(error)
-    if not isinstance(error, _FAULTS) and not _is_of_http(error):
-        raise error
-    return one_line(printable(str(error) or type(error).__name__), _LOG_CHARS)
-
-
-def _is_of_http(error: Any) -> bool:
-    return type(error).__module__.startswith(("httpx2", "httpcore"))
-
-
-def _read_log(log: TextIO) -> str:
-    """Return the last line that a server wrote on its standard error, for a person."""
-    log.seek(0)
-    lines = [line for line in log.read()[-4096:].splitlines() if line.strip()]
-    return f" (it wrote: {one_line(printable(lines[-1]), _LOG_CHARS)})" if lines else ""
