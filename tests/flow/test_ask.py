@@ -207,6 +207,20 @@ def test_a_mode_gives_tools_and_nobody_to_ask_denies(home: Path, model: ModelSer
     assert not model.requests[-1].body.get("tools")
 
 
+def test_a_file_goes_with_the_words_and_not_with_what_is_piped(home: Path, model: ModelServer) -> None:
+    (home.parent / "notes.md").write_text("the port is 8443\n")
+    (home.parent / "other.md").write_text("the tide is low\n")
+    done = run(home, "ask", "what is in @notes.md?", "-", stdin="see @other.md")
+    sent = model.requests[-1].body["messages"][-1]["content"]
+    assert done.returncode == 0 and "the port is 8443" in sent and "the tide is low" not in sent
+    done = run(home, "ask", "and in @../secret.md?")
+    assert done.returncode == 0 and "@../secret.md?: there is no such file" in done.stderr
+    shown = run(home, "sessions", "show", "2")
+    assert shown.returncode == 0, shown.stderr
+    exported = json.loads(run(home, "sessions", "export", "1", "--json").stdout)
+    assert exported["messages"][0]["files"] == [{"path": "notes.md", "text": "the port is 8443"}]
+
+
 def test_the_examples_of_the_guide_to_the_agent_run(
     home: Path, model: ModelServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
