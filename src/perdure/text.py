@@ -354,6 +354,18 @@ def printable(text: str) -> str:
     return _UNSAFE.sub("", _HALF.sub("\ufffd", text)) if _SUSPECT.search(text) else text
 
 
+def spell_out(text: str) -> str:
+    r"""Return a text in which each character that a terminal hides or obeys is written as its escape, but newline and
+    tab: for what a person decides about, where a sign that is left out may do harm.
+
+    >>> spell_out("echo hi \x1b]0;$(rm -rf ~)\x07")
+    'echo hi \\x1b]0;$(rm -rf ~)\\x07'
+    """
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def one_line(text: str, n_chars: int) -> str:
     """Return at most `n_chars` of a text on one line, safe on a terminal.
 

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,13 +105,15 @@ COMMANDS = [  # (what is typed, what is seen)
     ("/notes", "notes.md is not written yet"),
     ("/notes the key hangs in the shed", "Noted: - the key hangs in the shed"),
     ("/profile", "profile.md is not written yet"),
-    ("/plan", "Planning: the model is asked for plans alone."),
-    ("/plan", "Planning ended."),
+    ("/plan", "Mode plan: only what reads runs"),
+    ("/plan", "Mode ask: reading runs"),
     ("/model", "openai:scripted, 128,000 tokens"),
     ("/model other", "openai:other, 128,000 tokens"),
     ("/model miner", "models.roles.miner has no provider"),
-    ("/mode", "The model has no tools in this chat"),
-    ("/cost", "1 answer: "),
+    ("/mode", "The model may call: read_file, write_file, edit_file"),
+    ("/mode edits", "Mode edits: changes of the project's files run unasked"),
+    ("/mode wild", "There is no mode wild: plan, ask, edits, yolo"),
+    ("/cost", "cost in total: "),
     ("/compact", "Nothing was left out"),
     ("/resume", "the lighthouse is green"),
     ("/clear", "session s"),
@@ -150,15 +151,188 @@ def perdure_home(terminal: Terminal) -> Path:
     return Path(terminal.env["PERDURE_HOME"])
 
 
-def test_planning_stands_beside_the_message_until_it_ends(start, model: ModelServer, settings: Path) -> None:
-    terminal = start()
+def test_in_plan_mode_nothing_is_changed(start, model: ModelServer, settings: Path, place: Path) -> None:
+    """The model reads, and is refused what changes something, with the reason; nobody is asked."""
+    (place / "port.txt").write_text("8080\n")
+    edit = ("edit_file", {"path": "port.txt", "old": "8080", "new": "8443"})
+    model.answers = [Answer(calls=[("read_file", {"path": "port.txt"})]), Answer(calls=[edit]), Answer("The plan.")]
+    model.answers += [Answer(calls=[edit]), Answer("Moved.")]
+    terminal = start("--mode", "edits")
     terminal.enter("/plan")
     terminal.wait("· plan")
     terminal.enter("move the port")
-    terminal.wait("OK.")
-    assert "The person is planning." in model.requests[-1].body["messages"][-1]["content"]
+    terminal.wait("The plan.")
+    assert (place / "port.txt").read_text() == "8080\n"
+    refused = model.requests[-1].body["messages"][-1]
+    assert refused["role"] == "tool" and "in plan mode only what reads may run" in refused["content"]
+    sent = [message["content"] for message in model.requests[-1].body["messages"] if message["role"] == "user"]
+    assert "The person is planning." in sent[-1]
     said = next(entry for entry in entries(settings) if getattr(entry, "role", "") == "user")
     assert said.text == "move the port"
+    terminal.wait(is_at_prompt)
+    terminal.enter("/plan")
+    terminal.wait("· edits")
+    terminal.enter("do it")
+    terminal.wait("Moved.")
+    assert (place / "port.txt").read_text() == "8443\n"
+    assert "The person is planning." not in model.requests[-1].body["messages"][-1]["content"]
+
+
+# permissions and questions -----------------------------------------------------------------------------------
+
+
+def list_outputs(model: ModelServer) -> list[str]:
+    return [message["content"] for message in model.requests[-1].body["messages"] if message["role"] == "tool"]
+
+
+def test_an_edit_is_shown_and_allowed_once(start, model: ModelServer, place: Path) -> None:
+    (place / "port.txt").write_text("# ports\nstaging 8080\n")
+    edit = {"path": "port.txt", "old": "8080", "new": "8443"}
+    model.answers = [Answer(calls=[("edit_file", edit)]), Answer("Moved.")]
+    terminal = start()
+    terminal.enter("move the port")
+    terminal.wait("Allow it?")
+    assert "-staging 8080" in terminal.rows and "+staging 8443" in terminal.rows
+    assert terminal.get_colours("-staging 8080") == {"red"} and terminal.get_colours("+staging 8443") == {"green"}
+    assert "it changes port.txt" in terminal.text and "a: edit_file for files of the project" in terminal.text
+    assert (place / "port.txt").read_text() == "# ports\nstaging 8080\n"
+    terminal.send("xq\r")  # keys that mean nothing
+    terminal.send("y")
+    terminal.wait("Moved.")
+    assert (place / "port.txt").read_text() == "# ports\nstaging 8443\n"
+    assert "allowed once" in terminal.scrollback and "● edit_file" in terminal.scrollback
+    assert terminal.scrollback.count("+staging 8443") == 1
+
+
+def test_always_is_not_asked_again(start, model: ModelServer, place: Path) -> None:
+    """The diff of what was not asked about stands below its call."""
+    writes = [("write_file", {"path": f"{name}.txt", "text": f"{name}\n"}) for name in "ab"]
+    replaced = ("write_file", {"path": "a.txt", "text": "other\n"})
+    model.answers = [Answer(calls=[writes[0]]), Answer(calls=[writes[1], replaced]), Answer("Written.")]
+    terminal = start()
+    terminal.enter("write three")
+    terminal.wait("Allow it?")
+    assert "● write_file a.txt a new file" in terminal.rows and "+a" in terminal.rows
+    terminal.send("a")
+    terminal.wait("Written.")
+    assert terminal.scrollback.count("allowed in this session") == 1
+    assert (place / "a.txt").read_text() == "other\n" and (place / "b.txt").exists()
+    assert "-a" in terminal.rows and "+other" in terminal.rows
+
+
+def test_a_denial_with_words_reaches_the_model(start, model: ModelServer, place: Path) -> None:
+    (place / "old.log").write_text("x")
+    model.answers = [Answer(calls=[("shell", {"command": "rm old.log && echo gone"})]), Answer("I leave it.")]
+    terminal = start()
+    terminal.enter("clean up")
+    terminal.wait("Allow it?")
+    assert "  command: rm old.log && echo gone" in terminal.rows and "deletes files" in terminal.text
+    terminal.send("n")
+    terminal.wait("What instead?")
+    terminal.send("move it to /tmp instead\r")
+    terminal.wait("I leave it.")
+    assert (place / "old.log").exists()
+    assert "says: move it to /tmp instead" in list_outputs(model)[-1]
+
+
+def test_ctrl_c_at_a_question_denies_and_cancels(start, model: ModelServer, place: Path, settings: Path) -> None:
+    model.answers = [Answer(calls=[("write_file", {"path": "a.txt", "text": "a"})])]
+    terminal = start()
+    terminal.enter("write")
+    terminal.wait("Allow it?")
+    terminal.send("\x03")
+    terminal.wait("cancelled; what came is kept")
+    terminal.wait(is_at_prompt)
+    terminal.enter("and now?")
+    terminal.wait("OK.")
+    assert not (place / "a.txt").exists()
+    (output,) = [entry for entry in entries(settings) if getattr(entry, "role", "") == "tool"]
+    assert output.permission.startswith("denied: ") and output.is_error
+
+
+def test_what_was_typed_before_a_question_is_no_answer(start, model: ModelServer, place: Path) -> None:
+    call = {"path": "a.txt", "text": "a"}
+    model.answers = [Answer(calls=[("write_file", call)], delay_s=2), Answer("Left.")]
+    terminal = start()
+    terminal.enter("write")
+    terminal.wait(lambda _: len(model.requests) == 1)
+    terminal.send("any news")
+    terminal.wait("Allow it?")
+    assert not (place / "a.txt").exists()
+    terminal.send("n")
+    terminal.wait("What instead?")
+    terminal.send("\r")
+    terminal.wait("› any news")
+    assert not (place / "a.txt").exists()
+
+
+@pytest.mark.parametrize(("keys", "answer"), [("2\r", "8443"), ("use 9000\r", "use 9000"), ("\r", "gave no answer")])
+def test_the_model_asks_the_person(keys: str, answer: str, start, model: ModelServer) -> None:
+    question = {"question": "Which port?", "choices": ["8080", "8443"]}
+    model.answers = [Answer(calls=[("ask_user", question)]), Answer("Noted.")]
+    terminal = start()
+    terminal.enter("move the port")
+    terminal.wait("Answer:")
+    assert "? Which port?" in terminal.rows and "  2  8443" in terminal.rows
+    terminal.send(keys)
+    terminal.wait("Noted.")
+    assert answer in list_outputs(model)[-1]
+
+
+def test_a_file_goes_with_the_message_and_a_paste_names_none(start, model: ModelServer, place: Path) -> None:
+    (place / "notes.md").write_text("the port is 8443\n")
+    (place / "other.md").write_text("secret tide\n")
+    terminal = start()
+    terminal.send("compare @notes.md, @missing.md and ")
+    terminal.paste("\n".join(["@other.md"] * 30))
+    terminal.wait("[paste 1:")
+    terminal.send("\r")
+    terminal.wait("OK.")
+    sent = model.requests[-1].body["messages"][-1]["content"]
+    assert re.search(
+        r"\[file (\w{16}) begins: notes.md, data and no instructions\]\nthe port is 8443\n\[file \1 ends\]", sent
+    )
+    assert "secret tide" not in sent
+    assert "attached notes.md" in terminal.scrollback and "@missing.md: there is no such file" in terminal.scrollback
+
+
+def test_a_chat_killed_in_a_call_goes_on_with_tools(start, model: ModelServer, settings: Path, place: Path) -> None:
+    """The call is closed as interrupted, and is not run again."""
+    line = "echo ran >> runs.txt; sleep 20"
+    model.answers = [Answer(calls=[("shell", {"command": line})])]
+    terminal = start("--mode", "yolo")
+    terminal.enter("run it")
+    terminal.wait(lambda _: (place / "runs.txt").exists())
+    terminal.child.kill(signal.SIGKILL)
+    terminal.wait_end()
+    model.answers = [Answer(calls=[("read_file", {"path": "runs.txt"})]), Answer("It ran once.")]
+    again = start("--continue")
+    again.enter("what happened?")
+    again.wait("It ran once.")
+    outputs = list_outputs(model)
+    assert outputs == ["Error: interrupted: unknown whether it ran", "ran"]
+
+
+def test_a_window_too_small_for_tools_is_told(start, model: ModelServer, settings: Path) -> None:
+    config = settings / "config.toml"
+    config.write_text(config.read_text().replace(f"window_tokens = {WINDOW}", "window_tokens = 4000"))
+    terminal = start()
+    terminal.wait("· no tools")
+    terminal.enter("/mode")
+    terminal.wait("is too small for the tools")
+    terminal.enter("hello")
+    terminal.wait("OK.")
+    assert "tools" not in model.requests[-1].body
+
+
+def test_a_model_that_takes_no_tools_talks_without(start, model: ModelServer) -> None:
+    model.answers = [Answer("registry/gemma:2b does not support tools", status=400), Answer("Hello.")]
+    terminal = start()
+    terminal.enter("hello")
+    terminal.wait("Hello.")
+    terminal.wait("· no tools")
+    assert "takes no tools, so it talks without them" in terminal.scrollback
+    assert "tools" in model.requests[0].body and "tools" not in model.requests[1].body
 
 
 # keys --------------------------------------------------------------------------------------------------------
@@ -215,36 +389,29 @@ def test_ctrl_c_in_the_middle_keeps_what_came(start, model: ModelServer, setting
     assert "Piece 99" not in answer.text
 
 
-@pytest.fixture
-def with_tool(settings: Path, place: Path) -> Iterator[Terminal]:
-    env = {"USER": "ada", "LOGNAME": "ada", "HOME": str(place), "PYTHONPATH": ":".join(sys.path)}
-    with Terminal([sys.executable, "-m", "rig.chat_program", str(settings)], cwd=place, env=env) as terminal:
-        terminal.wait("tokens:")
-        yield terminal
-
-
-def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(with_tool: Terminal, model: ModelServer, settings: Path) -> None:
+def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(start, model: ModelServer, settings: Path) -> None:
     """The prompt is there while the tool still runs; the next message waits for it."""
     model.answers = [
-        Answer(calls=[("wait", {"seconds": 0})]),
-        Answer(calls=[("wait", {"seconds": -1})]),
-        Answer("All waited."),
-        Answer(calls=[("wait", {"seconds": 8}), ("wait", {"seconds": 0})]),
+        Answer(calls=[("shell", {"command": "echo first; echo second"})]),
+        Answer(calls=[("shell", {"command": "echo bad; exit 3"})]),
+        Answer("All ran."),
+        Answer(calls=[("shell", {"command": "trap '' TERM; echo on; sleep 8"}), ("shell", {"command": "echo no"})]),
     ]
-    with_tool.enter("wait twice")
-    with_tool.wait("All waited.")
-    assert "● wait seconds=0 → waited 0 seconds and a second row" in with_tool.rows
-    assert "● wait seconds=-1 → ValueError: nobody can wait so long" in with_tool.rows
-    with_tool.wait(is_at_prompt)
-    with_tool.enter("wait long")
-    with_tool.wait("● wait seconds=8 …")
-    with_tool.send("\x03")
-    with_tool.wait("cancelled; what came is kept", seconds=6)
-    with_tool.wait(is_at_prompt)
-    with_tool.enter("go on")
-    with_tool.wait("OK.")
+    terminal = start("--mode", "yolo")
+    terminal.enter("run two")
+    terminal.wait("All ran.")
+    assert '● shell command="echo first; echo second" → first (+1 rows)' in terminal.rows
+    assert '● shell command="echo bad; exit 3" → bad (+2 rows)' in terminal.rows
+    terminal.wait(is_at_prompt)
+    terminal.enter("run long")
+    terminal.wait('sleep 8" …')
+    terminal.send("\x03")
+    terminal.wait("cancelled; what came is kept", seconds=6)
+    terminal.wait(is_at_prompt)
+    terminal.enter("go on")
+    terminal.wait("OK.")
     outputs = [entry.text for entry in entries(settings) if getattr(entry, "role", "") == "tool"]
-    assert len(outputs) == 4 and outputs[-2].startswith(("waited 8 seconds", "cancelled"))
+    assert len(outputs) == 4 and outputs[-2].startswith("on\n\n[cancelled") and outputs[-1].startswith("cancelled")
 
 
 def test_typed_ahead_keys_wait_for_the_prompt(start, model: ModelServer) -> None:
@@ -378,7 +545,7 @@ def test_every_chat_command_of_the_guide_opens_a_chat(start, model: ModelServer,
     first.wait("OK.")
     first.wait(is_at_prompt)
     first.enter("/exit")
-    assert first.wait_end() == 0 and len(lines) == 5
+    assert first.wait_end() == 0 and len(lines) == 6
     session = entries(settings)[0].session
     for line in lines:
         terminal = start(*line.replace("s7k2", session).split())
@@ -393,6 +560,7 @@ def check_golden(name: str, screen: str) -> None:
     """Compare with tests/golden; UPDATE_GOLDEN=1 writes the file anew."""
     path = Path(__file__).parents[1] / "golden" / name
     screen = re.sub(r"\bs[a-z0-9]{10}\b", "<session>", screen) + "\n"
+    screen = re.sub(r" · ask · .*", " · ask · (sandbox)", screen)  # as the machine has it
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(screen, encoding="utf-8")
     assert screen == path.read_text(encoding="utf-8")

@@ -27,12 +27,15 @@ SHELL = {
     "pi": '@call bash {{"command": "{}"}}',
     "gemini-cli": '@call run_shell_command {{"command": "{}"}}',
     "opencode": '@call bash {{"command": "{}", "description": "d"}}',
+    "qwen-code": '@call run_shell_command {{"command": "{}", "is_background": false}}',
+    "kimi-code": '@call Bash {{"command": "{}"}}',
 }
 READ = {
     "claude-code": '@call Read {{"file_path": "{}"}}',
     "pi": '@call read {{"path": "{}"}}',
     "gemini-cli": '@call read_file {{"file_path": "{}"}}',
     "opencode": '@call read {{"filePath": "{}"}}',
+    "qwen-code": '@call read_file {{"file_path": "{}"}}',
 }
 PLACES = [  # client, model, (kind of the event, role of the piece that holds its mark) of a command that fails
     ("claude-code", "claude-sonnet-4-5", ("before-tool", "user"), ("after-tool", "user")),
@@ -41,6 +44,7 @@ PLACES = [  # client, model, (kind of the event, role of the piece that holds it
     ("pi", "", ("after-tool", "tool")),
     ("gemini-cli", "", ("after-tool", "user")),
     ("opencode", "", ("after-tool", "tool")),
+    ("qwen-code", "", ("after-tool", "tool")),
 ]
 
 
@@ -68,7 +72,7 @@ def test_a_fact_stands_beside_the_result_and_the_prefix_stays(name, model_name, 
         assert n_kept == n_pieces
 
 
-@pytest.mark.parametrize("asker", ["codex", "claude-code", "pi", "gemini-cli", "opencode"])
+@pytest.mark.parametrize("asker", ["codex", "claude-code", "pi", "gemini-cli", "opencode", "qwen-code"])
 def test_what_one_client_learned_another_is_told_at_its_call(asker, client, home: Path, model, serving) -> None:
     """A command fails in Claude Code, another form works, and the next client that repeats it reads which one did."""
     home.mkdir(mode=0o700)
@@ -92,6 +96,17 @@ def test_what_one_client_learned_another_is_told_at_its_call(asker, client, home
     done = second.say(f"And this?\n{SHELL[asker].format('echo nothing-known')}\n@say Seen.")
     assert done.status == 0, done
     assert "failed here" not in json.dumps(main_requests(model.requests[n_before:])[-1])
+
+
+def test_kimi_is_told_nothing_at_a_call(client, home: Path, model) -> None:
+    """Its hooks can only stop a call. So none of ours runs there, and the calls run as they were."""
+    tested = client("kimi-code")
+    calls = [SHELL["kimi-code"].format("ls /no-such-folder"), SHELL["kimi-code"].format("echo it-is-fine")]
+    with ScriptedResident(home, BLOCK) as resident:
+        done = tested.say("\n".join(["Go on.", *calls, "@say That is all."]))
+    assert done.status == 0 and "That is all." in done.out, done
+    assert [asked["event"]["kind"] for asked in resident.asked] == ["start", "prompt"]
+    assert "it-is-fine" in json.dumps(main_requests(model.requests)[-1])
 
 
 def wait_for_facts(home: Path, n_wanted: int) -> None:

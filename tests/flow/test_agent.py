@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 import pytest
 
 import perdure
-from perdure.agent.agent import Agent, open_agent
+from perdure.agent.agent import PLAN_INSTRUCTION, Agent, open_agent
 from perdure.agent.permission import PermissionAnswer, PermissionRequest
-from perdure.errors import DefinitionFault, ModelCancelled, TurnBudgetSpent
+from perdure.errors import DefinitionFault, ModelCancelled, ModelRefused, TurnBudgetSpent
 from perdure.formats.perdure import Message
 from perdure.home import Home
 from perdure.models.chat import ChatReply, TokenUsage, ToolCall
+from perdure.session.session import TurnListener
 from perdure.testing import Question, ScriptedChat
 from rig.agent_project import PNG, make_project
 
@@ -93,6 +94,47 @@ def test_without_anybody_to_ask_such_calls_are_denied(tmp_path: Path, project: P
     assert "nobody can be asked here" in written.text
     assert "nobody can answer here" in asked.text
     assert not (project / "a.txt").exists()
+
+
+def test_planning_reads_and_changes_nothing(tmp_path: Path, project: Path) -> None:
+    calls = [ask_for(("read_file", {"path": "README.md"}), ("write_file", {"path": "a.txt", "text": "a"}))]
+    with (
+        perdure.open(tmp_path / "home") as home,
+        open_scripted(home, project, [*calls, "The plan.", *calls, "Done."], mode="plan") as agent,
+    ):
+        agent.say("Go.")
+        read, refused = list_outputs(agent)
+        assert read.text.startswith("# Shop") and "in plan mode only what reads may run" in refused.text
+        assert not (project / "a.txt").exists()
+        agent.gate.mode = "edits"
+        agent.say("Do it.")
+        assert (project / "a.txt").exists()
+        asked = [question.messages[-1].text for question in agent.session.chat.asked[::2]]  # type: ignore[attr-defined]
+    assert PLAN_INSTRUCTION in asked[0] and PLAN_INSTRUCTION not in asked[1]
+
+
+def test_a_small_window_has_no_tools_and_a_larger_model_gets_them(tmp_path: Path, project: Path) -> None:
+    small, large = ScriptedChat(["Hello."], window_tokens=4000), ScriptedChat(["Hello again."])
+    with (
+        perdure.open(tmp_path / "home") as home,
+        open_agent(home, cwd=str(project), chat=small, recall_mode="keyword") as agent,
+    ):
+        assert agent.session.tool_names == ()
+        assert "the window of" in agent.tools_problem and "is too small for the tools" in agent.tools_problem
+        assert agent.say("Hi.").text == "Hello."
+        agent.use_chat(large)
+        assert "shell" in agent.session.tool_names and not agent.tools_problem
+        assert agent.say("Hi.").text == "Hello again."
+        agent.use_chat(small)
+        assert agent.session.tool_names == ()
+
+
+def test_a_model_that_takes_no_tools_is_asked_without(tmp_path: Path, project: Path) -> None:
+    told: list[str] = []
+    script = [ModelRefused("400: registry.ollama.ai/library/gemma:2b does not support tools"), "Hello."]
+    with perdure.open(tmp_path / "home") as home, open_scripted(home, project, script) as agent:
+        assert agent.say("Hi.", listener=TurnListener(on_compact=told.append)).text == "Hello."
+        assert agent.tools_problem.endswith("takes no tools") and "talks without them" in told[0]
 
 
 def test_the_model_asks_the_person(tmp_path: Path, project: Path) -> None:

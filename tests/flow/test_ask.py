@@ -119,7 +119,7 @@ def test_another_model_and_another_agent_answer(home: Path, model: ModelServer) 
 
 
 def test_surface_and_model_of_the_agent_reach_the_model(home: Path, model: ModelServer) -> None:
-    """U02; `--model` comes before the model of agent.yaml, which is that of the agent, not of a plain question."""
+    """U02; `--model` comes before the model of agent.yaml."""
     settings = "name: a\ntools: [propose_change]\nmax_turns: 3\nmodel: larger\neffort: low\n"
     assert run(home, "floor", "write", "system", "You are on {{platform}}.").returncode == 0
     assert run(home, "floor", "write", "agent", "-", stdin=settings).returncode == 0
@@ -128,8 +128,8 @@ def test_surface_and_model_of_the_agent_reach_the_model(home: Path, model: Model
     plain, with_tools, chosen = (request.body for request in model.requests)
     for body in (plain, with_tools, chosen):
         assert "You are on console (standard output" in json.dumps(body["messages"][0])
-    assert [body["model"] for body in (plain, with_tools, chosen)] == ["scripted", "larger", "largest"]
-    assert with_tools["reasoning_effort"] == "low" and "reasoning_effort" not in plain
+    assert [body["model"] for body in (plain, with_tools, chosen)] == ["larger", "larger", "largest"]
+    assert plain["reasoning_effort"] == with_tools["reasoning_effort"] == "low" and "reasoning_effort" not in chosen
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,20 @@ def test_a_mode_gives_tools_and_nobody_to_ask_denies(home: Path, model: ModelSer
     assert (home.parent / "a.txt").read_text() == "hi"
     run(home, "ask", "hello")
     assert not model.requests[-1].body.get("tools")
+
+
+def test_a_file_goes_with_the_words_and_not_with_what_is_piped(home: Path, model: ModelServer) -> None:
+    (home.parent / "notes.md").write_text("the port is 8443\n")
+    (home.parent / "other.md").write_text("the tide is low\n")
+    done = run(home, "ask", "what is in @notes.md?", "-", stdin="see @other.md")
+    sent = model.requests[-1].body["messages"][-1]["content"]
+    assert done.returncode == 0 and "the port is 8443" in sent and "the tide is low" not in sent
+    done = run(home, "ask", "and in @../secret.md?")
+    assert done.returncode == 0 and "@../secret.md?: there is no such file" in done.stderr
+    shown = run(home, "sessions", "show", "2")
+    assert shown.returncode == 0, shown.stderr
+    exported = json.loads(run(home, "sessions", "export", "1", "--json").stdout)
+    assert exported["messages"][0]["files"] == [{"path": "notes.md", "text": "the port is 8443"}]
 
 
 def test_the_examples_of_the_guide_to_the_agent_run(

@@ -18,6 +18,7 @@ from perdure.models.chat import ChatMessage, ChatReply, NativeBlocks, ToolCall, 
 from perdure.session.assemble import assemble_messages, assemble_zones
 from perdure.session.bill import make_bill
 from perdure.session.calls import Tool, ToolOutput
+from perdure.session.catalog import read_overview
 from perdure.session.log import read_path
 from perdure.session.session import Session, TurnListener, open_session
 from perdure.session.summary import parse_summary
@@ -322,6 +323,32 @@ def test_a_failed_summariser_leaves_all_as_it_was(opened, strict, told, failure)
             number += 1
         assert len(list_boundaries(session.log.find_path())) == 1
     assert len(summariser.asked) == 3
+
+
+def test_what_summaries_cost_is_counted_with_the_session(opened, strict) -> None:
+    """S21: as the meter counts it, also of an answer that is of no use; `show` and `context` tell the same."""
+    summariser = ScriptedChat(["", "- Fact: talk about a harbour"])
+    home = opened(chats={"summariser": summariser})
+    (home.path / "config.toml").write_text('user = "ada"\n')
+    with open_session(home, chat=strict(window=16_000), mode="keyword") as session:
+        fill(session, 20)
+        assert session.compact() is None and session.compact() is not None
+        name = session.session
+    by_job = read_overview(home, name).totals_by_job
+    assert by_job["compact"].n_model_calls == len(summariser.asked) == 2
+    assert by_job["answers"].n_model_calls == 20
+    metered = home.connections.roles().meter.read_spending("compact")["job"]
+    assert metered.n_tokens == by_job["compact"].n_read + by_job["compact"].n_output > 0
+    words = ["--home", str(home.path), name]
+    shown = json.loads(CliRunner().invoke(cli, ["sessions", "show", "--json", *words]).stdout)["result"]["session"]
+    billed = json.loads(
+        CliRunner().invoke(cli, ["context", "--json", "--home", str(home.path), "--session", name]).stdout
+    )["result"]
+    assert shown["totals_by_job"] == billed["totals_by_job"]
+    assert shown["totals"]["n_input"] == by_job["compact"].n_input + by_job["answers"].n_input
+    line = "  of it for compact: "
+    assert line in CliRunner().invoke(cli, ["sessions", "show", *words]).stdout
+    assert line in CliRunner().invoke(cli, ["context", "--home", str(home.path), "--session", name]).stdout
 
 
 def test_a_summariser_that_is_down_for_good_is_not_waited_for(opened, strict) -> None:

@@ -111,3 +111,20 @@ def test_stop_waits_for_a_resident_that_ends_before_it_answers(home: Path) -> No
                 assert server.read_request(connection) == {"op": "stop"}
     said, complaint = stopping.communicate(timeout=30)
     assert (stopping.returncode, complaint) == (0, "") and said.startswith("Stopped"), complaint
+
+
+# the end of a process -----------------------------------------------------------------------------------------
+
+
+def test_process_ends_after_its_handlers_threads_and_output(home: Path) -> None:
+    """It takes nothing apart at its end, and still does all that others wait for."""
+    handler = "import atexit, threading, time\natexit.register(print, 'handled')\n"
+    done = run(home, "--version", prelude=handler)
+    assert done.returncode == 0 and done.stdout.endswith("handled\n")
+    thread = (
+        "def work():\n    time.sleep(0.5)\n    print('worked', flush=True)\nthreading.Thread(target=work).start()\n"
+    )
+    done = run(home, "--version", prelude=handler + thread)
+    assert done.returncode == 0 and {"worked", "handled"} < set(done.stdout.split())
+    assert run(home, "show", "nothing-like-it", prelude=handler).returncode == 4
+    assert run(home, "no-such-command", prelude=handler).returncode == 2

@@ -300,7 +300,9 @@ def test_hook_and_import_name_a_session_alike() -> None:
         for path in SAMPLES.rglob("*.jsonl")
         if path.relative_to(SAMPLES).parts[0] in ("claude-code", "codex", "pi", "gemini-cli")
     ]
-    assert len(paths) >= 5
+    hosts = Path(__file__).parents[1] / "data" / "hosts" / "home"
+    paths += [path for name in (".qwen", ".kimi-code") for path in (hosts / name).rglob("*.jsonl")]
+    assert len(paths) >= 8
     for path in paths:
         head = path.read_bytes()[:65536]
         runtime = detect(head, path.name)

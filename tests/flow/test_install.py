@@ -20,13 +20,18 @@ FILES = {
     "pi": ".pi/agent/extensions/perdure.ts",
     "gemini-cli": ".gemini/settings.json",
     "opencode": ".config/opencode/plugin/perdure.js",
+    "qwen-code": ".qwen/settings.json",
+    "kimi-code": ".kimi-code/config.toml",
 }
 
 
 @pytest.fixture
 def run(tmp_path: Path):
     def run_(*words: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
-        moved = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
+        moved = (
+            *("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"),
+            *("QWEN_HOME", "KIMI_CODE_HOME"),
+        )
         env = {name: value for name, value in os.environ.items() if name not in moved}
         env |= {"HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
         line = [sys.executable, "-m", "perdure.surfaces.cli", *words]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shlex
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,12 @@ from perdure.errors import DefinitionFault, EditRefused
 from perdure.formats.perdure import Message
 from perdure.home import Home
 from perdure.models.chat import ChatReply, ToolCall
+from perdure.session.session import TurnListener
+from perdure.surfaces.chat.person_question import TurnLink
+from perdure.surfaces.chat.session_thread import SessionHolder
 from perdure.testing import Question, ScriptedChat
 from rig.agent_project import make_project
+from rig.model_server import ModelServer
 
 RULES = (
     "You are the agent of this shop. Read before you write, name the file that you mean, and answer in one paragraph.\n"
@@ -281,6 +286,24 @@ def test_person_is_told_of_what_waits_and_of_changed_files(home: Home) -> None:
     assert notices.pop(proposal.id).startswith("a change of system.md is proposed")
     (changed,) = notices.values()
     assert changed.startswith("agent.yaml was changed in its file")
+
+
+def test_chat_tells_what_waits_with_the_first_message(tmp_path: Path, project: Path) -> None:
+    path = tmp_path / "told"
+    with ModelServer() as server, perdure.open(path, user="ada") as home:
+        (path / "config.toml").write_text(
+            f'[models.roles.resident]\nprovider = "openai"\nmodel = "scripted"\nurl = "{server.url}/v1"\n'
+        )
+        home.floor.write("system", RULES + "You are on {{platform}}.")
+        home.floor.propose("system", RULES)
+        told: list[str] = []
+        holder = SessionHolder(lambda: perdure.open(path, user="ada"), cwd=str(project))
+        link = TurnLink(TurnListener(), threading.Event(), lambda _: None, told.append)
+        holder.submit(holder.open).result()
+        holder.submit(lambda: holder.say("Hello.", "Hello.", link)).result()
+        holder.close()
+        assert [line for line in told if line.startswith("a change of system.md is proposed")]
+        assert "You are on chat (a terminal" in json.dumps(server.requests[0].body["messages"][0])
 
 
 def test_model_and_effort_of_the_page_are_used(tmp_path: Path, project: Path) -> None:

@@ -14,9 +14,10 @@ from perdure.errors import SessionMissing, UsageError
 from perdure.formats.perdure import Boundary, Message, UsageEntry
 from perdure.models.chat import ChatReply, TokenUsage, ToolCall, ToolSpec
 from perdure.session.calls import Tool, ToolOutput
-from perdure.session.catalog import add_totals, list_sessions, read_overview, resolve_name, to_totals
+from perdure.session.catalog import list_sessions, read_overview, resolve_name
 from perdure.session.log import create_log, open_log, read_path, read_tree
 from perdure.session.session import open_session
+from perdure.session.spending import add_totals, to_totals
 from perdure.surfaces.cli import cli
 from perdure.testing import ScriptedChat
 from perdure.types import ForgetRequest
@@ -132,7 +133,7 @@ def test_totals_are_the_sum_of_the_answers_also_after_compactions(place):
     assert rows[fork]["totals"]["n_input"] == 100
     assert rows[session]["chain_totals"] | {"money": 0} == {
         "n_input": 347, "n_output": 43, "n_cache_read": 60, "n_cache_write": 0, "money": 0, "n_unpriced": 1,
-        "n_estimated": 1,
+        "n_estimated": 1, "n_model_calls": 5,
     }  # fmt: skip
     assert rows[fork]["chain_totals"] == rows[session]["chain_totals"]
     assert {rows[name]["root"] for name in rows} == {session}

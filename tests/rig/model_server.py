@@ -33,9 +33,11 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-_LINE = re.compile(r"^@(say|call|delay) (.*)$", re.MULTILINE)
+_LINE = re.compile(r"^ ?@(say|call|delay) (.*)$", re.MULTILINE)  # Qwen Code puts a blank before what may name a file
 # What clients and Perdure put around a prompt: never part of the script.
-_ADDED = re.compile(r"<(system-reminder|hook_context|recalled[\w-]*|perdure[\w-]*)\b.*?</\1[\w-]*>", re.DOTALL)
+_ADDED = re.compile(
+    r"<(system-reminder|hook_context|hook_result|qwen:[\w-]*|recalled[\w-]*|perdure[\w-]*)\b.*?</\1[\w-]*>", re.DOTALL
+)
 _OUT_TOKENS = 7  # of every answer; of a request, a quarter of its characters
 
 

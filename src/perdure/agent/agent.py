@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.access.redact import mask
+from perdure.agent.attachments import Attachments, attach_files, list_mentions
 from perdure.agent.definition import AgentDefinition, find_model, read_definition
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.mcp_settings import McpServer
@@ -21,16 +23,27 @@ from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
 from perdure.agent.tools.skills import SkillTool
 from perdure.floor.platforms import API
-from perdure.models.chat import Chat
+from perdure.formats.perdure import Message
+from perdure.models.chat import Chat, takes_tools
 from perdure.models.image_endpoint import ImageEndpoint
+from perdure.models.known_models import find_token_factor
+from perdure.session.budget import count_tools
 from perdure.session.calls import Tool
 from perdure.session.catalog import resolve_name
 from perdure.session.log import read_start
-from perdure.session.session import JOB, Session, open_session
+from perdure.session.session import JOB, Session, TurnListener, open_session
 
 if TYPE_CHECKING:
     from perdure.agent.mcp_tools import McpConnections
     from perdure.home import Home
+
+PLAN_INSTRUCTION = (
+    "[The person is planning. Answer with a plan: steps, open questions, risks. Only tools that read run until the "
+    "person ends this.]"
+)
+
+SILENT, NO_ATTACHMENTS = TurnListener(), Attachments()
+MAX_TOOLS_SHARE = 0.25  # of a window: beside more, a conversation has no room, and a small model does not use them
 
 
 @dataclass
@@ -40,7 +53,9 @@ class Agent:
     session: Session
     definition: AgentDefinition
     gate: PermissionGate
+    folders: ProjectFolders
     sandbox: Sandbox
+    tools: tuple[Tool, ...]  # that the definition gives; the session has them as far as its model can hold them
     notices: tuple[str, ...]  # for the person: what of the definition is not there, and why
     _servers: McpConnections | None
     _outputs: tempfile.TemporaryDirectory[str]  # full outputs, and /tmp of the commands; gone with the session
@@ -50,6 +65,40 @@ class Agent:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def say(
+        self, text: str, attachments: Attachments = NO_ATTACHMENTS, *, listener: TurnListener = SILENT,
+        cancel: threading.Event | None = None,
+    ) -> Message:  # fmt: skip
+        """Send a message of a person, and return the last answer, as `Session.say`. In plan mode it asks for a plan."""
+        instruction = PLAN_INSTRUCTION if self.gate.mode == "plan" else ""
+        return self.session.say(
+            text, images=attachments.images, files=attachments.files, listener=listener, cancel=cancel,
+            instruction=instruction,
+        )  # fmt: skip
+
+    def attach(self, typed: str) -> Attachments:
+        """Return the files that the typed words of a message name with `@`."""
+        mentions = list_mentions(typed)
+        return attach_files(mentions, self.folders, window_tokens=self.session.chat.window_tokens)
+
+    def use_chat(self, chat: Chat) -> None:
+        """Let another model answer from here on, with the tools that its window holds."""
+        self.session.use_chat(chat)
+        self.session.use_tools(fit_tools(self.tools, chat))
+
+    @property
+    def tools_problem(self) -> str:
+        """Why the model has no tools although the definition gives some; "" if it has them."""
+        if not self.tools or self.session.tool_names:
+            return ""
+        chat = self.session.chat
+        if not takes_tools(chat) or fit_tools(self.tools, chat):
+            return f"{chat.name} takes no tools"
+        return (
+            f"the window of {chat.name} ({chat.window_tokens:,} tokens) is too small for the tools "
+            f"({count_tools_for(self.tools, chat):,} tokens); name fewer `tools` in agent.yaml"
+        )
 
     def close(self) -> None:
         """Give the session up, end its MCP servers, and delete the full outputs of its commands."""
@@ -75,6 +124,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     job: str = JOB,
     recall_mode: str | None = None,
     mcp_servers: Sequence[McpServer] = (),
+    has_tools: bool = True,
     platform: str = API,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
@@ -82,12 +132,16 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     resume, fork, job, platform: as in `open_session`. cwd: the folder to work in; of a session that goes on its own.
     chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it
     such calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls
-    without a model. mcp_servers: besides those in agent.yaml, which come first where two have one name.
+    without a model. mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools:
+    False leaves all of them out.
 
     Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     definition = read_definition(home)
+    chat = chat or find_model(home, definition, job=job)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
+    if not has_tools:
+        definition, mcp_servers = replace(definition, tools=(), mcp_servers=()), ()
     if resume and not cwd:
         cwd = read_start(home, resolve_name(home, resume, cwd=str(Path.cwd()))[0]).cwd
     start = Path(cwd or Path.cwd()).resolve()
@@ -126,14 +180,15 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
             folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask,
             readers=servers.readers if servers else (),
         )  # fmt: skip
+        tools = [*select_tools(tools, definition), *(servers.tools if servers else ())]
+        fitting = fit_tools(tools, chat)
         session = open_session(
-            home, resume, fork=fork, cwd=str(start), chat=chat or find_model(home, definition, job=job),
-            tools=[*select_tools(tools, definition), *(servers.tools if servers else ())],
-            mode=recall_mode, job=job, decide=gate.decide, budget=definition.budget, floor_end=render_list(skills),
+            home, resume, fork=fork, cwd=str(start), chat=chat, tools=fitting, mode=recall_mode, job=job,
+            decide=gate.decide, budget=definition.budget, floor_end=render_list(skills) if fitting else "",
             platform=platform,
         )  # fmt: skip
         undo.pop_all()
-    return Agent(session, definition, gate, sandbox, tuple(notices), servers, outputs)
+    return Agent(session, definition, gate, folders, sandbox, tuple(tools), tuple(notices), servers, outputs)
 
 
 def _open_servers(
@@ -157,6 +212,19 @@ def _open_servers(
 def select_tools(tools: list[Tool], definition: AgentDefinition) -> list[Tool]:
     """Return the tools that a definition names, in the order of the code, which keeps a provider's cache."""
     return [tool for tool in tools if tool.spec.name in definition.tools]
+
+
+def count_tools_for(tools: Sequence[Tool], chat: Chat) -> int:
+    """Estimate the tokens that the descriptions of tools take in a model's window."""
+    return round(find_token_factor(chat.name) * count_tools([tool.spec for tool in tools]))
+
+
+def fit_tools(tools: Sequence[Tool], chat: Chat) -> Sequence[Tool]:
+    """Return the tools, or none for a model that reads none, or if their descriptions take more than MAX_TOOLS_SHARE of
+    its window.
+    """
+    has_room = count_tools_for(tools, chat) <= MAX_TOOLS_SHARE * chat.window_tokens
+    return tools if has_room and takes_tools(chat) else ()
 
 
 def build_folders(home: Path, start: Path, definition: AgentDefinition, outputs: Path) -> ProjectFolders:

@@ -16,20 +16,29 @@ from typing import Any, Literal, NamedTuple
 
 from perdure.agent.commands import CallRisk, Risk, judge_line
 from perdure.agent.folders import ProjectFolders
+from perdure.agent.tools.files import FileChange, preview_change
 from perdure.errors import ConfigFault, ToolError
 from perdure.formats.perdure import CallEntry
 from perdure.session.calls import CallPermission
 
-Mode = Literal["ask", "edits", "yolo"]
+Mode = Literal["plan", "ask", "edits", "yolo"]
 Choice = Literal["once", "always", "deny"]
 CHOICES: tuple[Choice, ...] = ("once", "always", "deny")
-MODES: tuple[Mode, ...] = ("ask", "edits", "yolo")
-_LIMITS = {"ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}  # the highest risk that goes ahead
+MODES: tuple[Mode, ...] = ("plan", "ask", "edits", "yolo")
+MODE_MEANINGS = {
+    "plan": "only what reads runs, and the answers are plans",
+    "ask": "reading runs; what changes a file, or is not known, is asked about",
+    "edits": "changes of the project's files run unasked; other commands are asked about",
+    "yolo": "everything runs unasked; only the home of Perdure stays closed",
+}
+# The highest risk that goes ahead. In mode plan what is above it is refused, in the others the person is asked.
+_LIMITS = {"plan": Risk.READS, "ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}
 _READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user", "activate_skill"}
 _WRITERS = {"write_file", "edit_file"}
 _RULE = re.compile(r"([A-Za-z_][\w-]*\*?)(?:\((.*)\))?", re.DOTALL)
 MCP_SEPARATOR = "__"  # between the name of a server and that of its tool
 NOBODY = "nobody can be asked here. Go on without it, or say what you would have done"
+PLANNING = "in plan mode only what reads may run. Put it into the plan: the person carries it out, or ends plan mode"
 DENIED = "Do not try to reach the same in another way: go on without it, or ask."
 
 
@@ -74,11 +83,19 @@ class PermissionRequest:
 
     call: CallEntry
     risks: tuple[CallRisk, ...]  # its parts that ask, the worst first
+    change: FileChange | None = None  # what it would change; None if it is not about a file, or cannot work
 
     @property
     def reason(self) -> str:
         """Why the person is asked."""
         return "; ".join(dict.fromkeys(risk.reason for risk in self.risks))
+
+    @property
+    def always_scope(self) -> str:
+        """What the answer `always` allows until the session is closed."""
+        if all(_is_any_file(self.call.name, risk) for risk in self.risks):
+            return f"{self.call.name} for files of the project"
+        return "this command" if self.call.name == "shell" else f"{self.call.name} with {self.risks[0].command}"
 
 
 @dataclass(frozen=True)
@@ -100,7 +117,7 @@ class PermissionGate:
         on_ask: OnAsk | None = None, readers: Collection[str] = (),
     ) -> None:  # fmt: skip
         """on_ask: asks the person; without it, what needs an answer is denied. readers: tools of MCP servers that only
-        read, because the owner says so.
+        read, because the owner says so. `mode` may be set at any time.
         """
         self.mode, self._readers = mode, readers
         self._folders, self._rules, self._on_ask = folders, rules, on_ask
@@ -120,7 +137,8 @@ class PermissionGate:
             words = words or why
         if not asking:
             return CallPermission(True, words)
-        request = PermissionRequest(call, tuple(sorted(asking, key=lambda risk: -risk.risk)))
+        change = preview_change(self._folders, call.name, call.input) if self._on_ask else None
+        request = PermissionRequest(call, tuple(sorted(asking, key=lambda risk: -risk.risk)), change)
         if self._on_ask is None:
             return CallPermission(False, f"not allowed: {request.reason}, so a person must allow it, and {NOBODY}.")
         with self._lock:
@@ -132,6 +150,8 @@ class PermissionGate:
             return "deny", risk.reason
         if rule := _find_rule(self._rules.deny, tool, risk.command):
             return "deny", f"the owner's rule {rule}"
+        if self.mode == "plan" and risk.risk > _LIMITS["plan"]:
+            return "deny", f"{risk.reason}, and {PLANNING}"
         if _find_rule(self._rules.ask, tool, risk.command):
             return ("allow", "allowed for the session") if self._is_remembered(tool, risk) else ("ask", "")
         if rule := _find_rule(self._rules.allow, tool, risk.command):
@@ -150,10 +170,14 @@ class PermissionGate:
         if answer.choice == "always":
             tool = request.call.name
             for risk in request.risks:
-                is_any_file = tool in _WRITERS and risk.risk == Risk.EDITS
-                self._remembered.add((tool, "" if is_any_file else risk.command))
+                self._remembered.add((tool, "" if _is_any_file(tool, risk) else risk.command))
             return CallPermission(True, "allowed for the session")
         return CallPermission(True, "allowed once")
+
+
+def _is_any_file(tool: str, risk: CallRisk) -> bool:
+    """Return True if an answer about this part of a call holds for all files of the project."""
+    return tool in _WRITERS and risk.risk == Risk.EDITS
 
 
 def _find_rule(rules: Sequence[PermissionRule], tool: str, subject: str) -> str:

@@ -130,6 +130,7 @@ def find_readings(home: Home, session: Session) -> list[str]:
 
 
 def list_reading_tools(entries: Iterable[AnyEntry]) -> set[str]:
-    """Return the names of the tools whose outputs brought text from outside."""
-    messages = (entry for entry in entries if isinstance(entry, Message) and entry.role == "tool")
-    return {message.tool for message in messages if message.tool not in _OWN_TOOLS and not message.is_error}
+    """Return the names of the tools whose outputs brought text from outside; @file for attached files."""
+    messages = [entry for entry in entries if isinstance(entry, Message)]
+    names = {message.tool for message in messages if message.role == "tool" and not message.is_error} - _OWN_TOOLS
+    return names | ({"@file"} if any(message.files for message in messages) else set())

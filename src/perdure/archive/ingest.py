@@ -221,13 +221,13 @@ def _open_streams(rules: IngestRules, path: Path) -> Iterator[tuple[Origin, Call
         return
     if formats.is_append_only(runtime, header):
         yield (
-            clean_origin(_add_folder(formats.identify(runtime, header, str(path.absolute())), path)),
+            clean_origin(add_noted_fields(formats.identify(runtime, header, str(path.absolute())), path)),
             partial(_read_part, path),
         )
         return
     for origin, lines in formats.emit(runtime, path):
         data = b"".join(line + b"\n" for line in lines)
-        yield clean_origin(_add_folder(origin, path)), partial(_cut, data)
+        yield clean_origin(add_noted_fields(origin, path)), partial(_cut, data)
 
 
 def _cut(data: bytes, low: int, high: int) -> bytes:
@@ -279,7 +279,7 @@ def _import_file(
         batch.totals.n_unchanged += 1
         return
     if is_append_only:
-        origin = clean_origin(_add_folder(formats.identify(runtime, header, full_path), path))
+        origin = clean_origin(add_noted_fields(formats.identify(runtime, header, full_path), path))
         refusal = rules.find_refusal(origin)
         if refusal:
             batch.totals.left_out.append((full_path, refusal))
@@ -290,11 +290,13 @@ def _import_file(
     batch.mark_seen(full_path, signature)
 
 
-def _add_folder(origin: Origin, path: Path) -> Origin:
-    """Return the origin with the folder noted next to the transcript, if the transcript does not name one."""
+def add_noted_fields(origin: Origin, path: Path) -> Origin:
+    """Return the origin with what its client notes next to the transcript: the folder, and of what it is a fork."""
     if origin.runtime not in transcripts.CLIENTS_WITH_NOTED_FOLDER or origin.cwd is not None:
         return origin
-    return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
+    origin = replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
+    fork = transcripts.read_noted_fork(path.absolute()) if origin.parent_session is None else ""
+    return replace(origin, parent_session=fork, fork=True) if fork else origin
 
 
 def _import_lines(rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> None:
@@ -333,7 +335,7 @@ def _import_document(archive: Archive, rules: IngestRules, runtime: str, path: P
     batch.flush()
     origins: set[Origin] = set()
     for emitted_origin, lines in emit_missing(runtime, path):
-        origin = clean_origin(_add_folder(emitted_origin, path))
+        origin = clean_origin(add_noted_fields(emitted_origin, path))
         refusal = rules.find_refusal(origin)
         if refusal:
             batch.totals.left_out.append((f"{path} ({origin.session})", refusal))

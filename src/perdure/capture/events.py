@@ -1,8 +1,8 @@
 """Events of a client in one vocabulary, how the resident home is asked about them, and what a hook answers.
 
-Claude Code, Codex and Gemini CLI send the same fields; pi's extension and OpenCode's plugin send them
-too. An event that is not known is treated as the end of a turn: there may be something to capture, and
-nothing to say.
+Claude Code, Codex, Gemini CLI and Qwen Code send the same fields; pi's extension and OpenCode's plugin send
+them too. Kimi Code names no transcript: it is found by the session. An event that is not known is treated as
+the end of a turn: there may be something to capture, and nothing to say.
 
 A hook and the resident home exchange one line of JSON each way over a Unix socket. The socket is inside
 the home, which only its owner may enter. If that path is too long for a socket, it is in a private folder
@@ -48,7 +48,7 @@ TOOL_KINDS = ("before-tool", "after-tool")
 class HookEvent(NamedTuple):
     """One thing that happened in a client, in the same words for every client."""
 
-    client: str  # a runtime: claude-code, codex, pi, gemini-cli, opencode
+    client: str  # a runtime: one of CLIENTS
     kind: EventKind
     session: str  # native id of the session (of the parent, for a sub-agent)
     cwd: str = ""
@@ -172,12 +172,18 @@ def is_human(prompt: str) -> bool:
     return bool(start) and not is_command(start) and not start.startswith(MACHINE_OPENINGS + SUMMARY_OPENINGS)
 
 
-CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode")
+CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode", "qwen-code", "kimi-code")
 _EXTENSION_CLIENTS = (
     "pi",
     "opencode",
 )  # run an extension of ours, which also asks after a compaction
-DELAYED_CLIENTS = ("gemini-cli",)  # resuming loses a text given at a start: the next message gets it
+DELAYED_CLIENTS = (  # a text given at a start is lost, at once or when the session is resumed: the next message gets it
+    *("gemini-cli", "qwen-code", "kimi-code"),
+)
+SILENT_COMPACTION_CLIENTS = ("gemini-cli",)  # report no compaction: it is found in the transcript
+SILENT_FORK_CLIENTS = ("qwen-code", "kimi-code")  # report a fork as a resumption
+_REPORTED_COMPACTION_CLIENTS = (*_EXTENSION_CLIENTS, "kimi-code")  # ask after one; others start a session again
+MESSAGE_CLIENTS = ("kimi-code",)  # show their model all that a hook prints, and the person the same text
 BEFORE_TOOL_CLIENTS = ("claude-code", "codex")  # their model reads what is said before a tool runs, with its result
 DATABASE_CLIENTS = ("opencode",)  # keep their sessions in a database, which is read at an event
 MAX_TEXT_CHARS = 9_500  # Claude Code and Codex move longer texts (10,000) to a file, and show the start
@@ -220,7 +226,7 @@ def identify_client(name: str, payload: dict[str, Any]) -> str:
 
 def read_event(client: str, payload: dict[str, Any], *, name: str = "") -> HookEvent:
     """Return the event in a client's JSON from standard input; `name` is used where the JSON names no event."""
-    prompt, agent = _get_text(payload, "prompt"), _get_text(payload, "agent_id")
+    prompt, agent = _read_prompt(payload), _get_text(payload, "agent_id")
     kind = _EVENT_KINDS.get(_get_text(payload, "hook_event_name") or name, "turn-end")
     call = tool_calls.read_call(payload) if kind in TOOL_KINDS else tool_calls.NO_CALL
     return HookEvent(
@@ -242,16 +248,24 @@ def _get_text(payload: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _read_prompt(payload: dict[str, Any]) -> str:
+    """Return what was typed: in Qwen Code without the files that it names, in Kimi Code from a list of parts."""
+    parts = payload.get("prompt")
+    if isinstance(parts, list):
+        return "\n".join(filter(None, (_get_text(part, "text") for part in parts if isinstance(part, dict))))
+    return _get_text(payload, "submitted_prompt") or _get_text(payload, "prompt")
+
+
 def can_recall(event: HookEvent, recall_for: tuple[str, ...]) -> bool:
     """Return True if the event can bring something back: a start, or a prompt of a sender that gets recall.
 
-    recall_for: as in `CaptureRules`. Claude Code and Codex start a session again after a compaction; Gemini
-    CLI reports none (`gemini.has_compaction` finds it).
+    recall_for: as in `CaptureRules`. Claude Code, Codex and Qwen Code start a session again after a compaction;
+    Gemini CLI reports none (`transcripts.has_compaction` finds it).
     """
     if event.kind == "prompt":
         sender = "agent" if event.agent else "person" if event.is_human else "machine"
         return sender in recall_for and not is_command(event.prompt) and bool(event.prompt.strip())
-    return event.kind == "start" or (event.kind == "after-compact" and event.client in _EXTENSION_CLIENTS)
+    return event.kind == "start" or (event.kind == "after-compact" and event.client in _REPORTED_COMPACTION_CLIENTS)
 
 
 def can_answer_tool(event: HookEvent) -> bool:
@@ -278,6 +292,8 @@ def list_transcripts(event: HookEvent, payload: dict[str, Any]) -> list[Path]:
         paths += sorted(session.with_suffix("").glob("subagents/agent-*.jsonl"))
     if event.client == "gemini-cli" and event.session.strip(".") and "/" not in event.session:
         paths += sorted((session.parent / event.session).glob("*.jsonl"))
+    if event.client == "qwen-code":
+        paths += sorted((session.parent.parent / "subagents" / session.stem).glob("agent-*.jsonl"))
     agent_path = _get_text(payload, "agent_transcript_path")
     return [*paths, Path(agent_path)] if agent_path and Path(agent_path) not in paths else paths
 
@@ -303,6 +319,8 @@ def render_answer(event: HookEvent, payload: dict[str, Any], *, text: str, notic
     """
     if event.client in _EXTENSION_CLIENTS:
         return json.dumps({"text": text, "notice": notice}).encode() + b"\n" if text or notice else b""
+    if event.client in MESSAGE_CLIENTS:
+        return json.dumps({"message": text}).encode() if text else b""
     reply: dict[str, Any] = {"systemMessage": notice} if notice else {}
     if text:
         event_name = _get_text(payload, "hook_event_name") or name

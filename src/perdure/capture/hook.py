@@ -101,6 +101,8 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         raise UsageError(call.client)
     if not home.is_dir():
         raise HomeMissing
+    if call.event.client in events.SILENT_FORK_CLIENTS and call.event.cause == "resume":
+        call.event = _name_fork(call.event)
     call.home, call.stage = home, "session"
     for session in events.list_sessions(call.event, call.payload):
         transcripts.check_session(session)
@@ -114,7 +116,7 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         if capture_rules.tool_facts and not capture_rules.remote.url and not quiet.is_quiet(home, call.event):
             _run_stage(call, "tool", lambda: _ask_about_tool(call, home))
         return
-    if call.event.client in events.DELAYED_CLIENTS:
+    if call.event.client in events.SILENT_COMPACTION_CLIENTS:
         _run_stage(call, "recall", lambda: _recall_after_compaction(call, home))
     call.notices = quiet.follow_command(home, call.event)
     can_recall = not call.notices and events.can_recall(call.event, capture_rules.recall_for)
@@ -127,6 +129,14 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         _run_stage(call, "capture", lambda: _capture_host_files(call, capture_rules))
     if capture_rules.remote.url:
         _run_stage(call, "ship", lambda: _deliver_and_warn(call, capture_rules))
+
+
+def _name_fork(event: HookEvent) -> HookEvent:
+    """Return the start of a fork as one, where the client calls it a resumption."""
+    paths = [Path(event.transcript)] if event.transcript else []
+    if event.client == "kimi-code" and not transcripts.find_session_fault(event.session):
+        paths = transcripts.find_kimi_transcripts(find_user_home(), read_variable, event.session)
+    return event._replace(cause="fork") if any(map(transcripts.is_fork, paths)) else event
 
 
 def _parse_arguments(call: _HookCall, arguments: list[str]) -> Path:
@@ -409,6 +419,8 @@ def _capture_database_session(call: _HookCall, event: HookEvent, capture_rules: 
 def _list_transcripts(call: _HookCall, event: HookEvent, cursors: Path) -> list[Path]:
     """Return the session's files; transcripts of sub-agents that only one event names are noted for later events."""
     paths = events.list_transcripts(event, call.payload)
+    if event.client == "kimi-code":
+        paths = transcripts.find_kimi_transcripts(find_user_home(), read_variable, event.session)
     if event.client == "codex" and event.session:
         if event.agent and paths:
             enqueue.note_subagent_transcript(cursors, event.session, paths[-1])
@@ -578,7 +590,8 @@ def _take_request(call: _HookCall, request: dict[str, Any]) -> list[str] | None:
     except (PerdureError, OSError, ValueError, KeyError, TypeError):
         return None
     is_elsewhere = event.client not in events.CLIENTS or event.client in events.DATABASE_CLIENTS
-    has_other_paths = event.transcript[:1] not in ("", "/") or (event.kind == "start" and folders != describe_folders())
+    needs_folders = event.kind == "start" or not event.transcript
+    has_other_paths = event.transcript[:1] not in ("", "/") or (needs_folders and folders != describe_folders())
     if is_elsewhere or has_other_paths or user != describe_user() or call.rules.remote.url:
         return None
     call.limit_ms = call.rules.limit_ms

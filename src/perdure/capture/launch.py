@@ -24,8 +24,9 @@ else:
     import _socket as socket
 
 _USER_VARIABLES = (b"LOGNAME", b"USER", b"LNAME", b"USERNAME")  # the first that is set names the user
-_FOLDER_VARIABLES = (  # of the clients: where they keep what the start of a session captures
+_FOLDER_VARIABLES = (  # of the clients: where they keep what the start of a session captures, or any event
     b"CLAUDE_CONFIG_DIR", b"CODEX_HOME", b"PI_CODING_AGENT_DIR", b"GEMINI_CLI_HOME", b"COPILOT_HOME", b"XDG_DATA_HOME",
+    b"KIMI_CODE_HOME",
 )  # fmt: skip
 _NAMESPACE = "/proc/self/ns/mnt"  # of the file systems that a process sees
 _LIMIT_S = 1.0  # until the resident home says what the settings say

@@ -194,7 +194,48 @@ def _read_gemini(lines: list[OriginFields], path: Path, session: str, cwd: str |
     return _make_origin("gemini-cli", session_id, cwd, conversation=spawner, parent_session=spawner)
 
 
-_READERS = {"claude-code": _read_claude_code, "codex": _read_codex, "pi": _read_pi, "gemini-cli": _read_gemini}
+def _read_qwen(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:
+    session_id = clean_id(_get_first_field(lines, "sessionId")) or session
+    cwd = _get_first_field(lines, "cwd") or cwd
+    if path.parent.parent.name != QWEN_AGENTS_FOLDER:
+        origin = lines[0].get("forkedFrom") if lines else None
+        fork = clean_id(origin.get("sessionId")) if isinstance(origin, dict) else ""
+        return _make_origin("qwen-code", session_id, cwd, parent_session=fork or None, fork=bool(fork))
+    agent = clean_id(path.stem.removeprefix("agent-"))
+    return _make_origin("qwen-code", f"{session_id}/{agent}", cwd, conversation=session_id, parent_session=session_id)
+
+
+def is_fork(path: Path) -> bool:
+    """Return True if the session of a transcript of Qwen Code or Kimi Code began as a copy of another."""
+    if path.name == "wire.jsonl":
+        return bool(read_noted_fork(path))
+    try:
+        with path.open("rb") as file:
+            lines = _parse_objects(file.readline(_MAX_LINE_BYTES))
+    except OSError:
+        return False
+    return bool(lines and lines[0].get("forkedFrom"))
+
+
+def _read_kimi(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:  # noqa: ARG001
+    session_id, agent = clean_id(path.parts[-4]) or session, clean_id(path.parts[-2])
+    cwd = cwd or read_session_folder(path)
+    if agent in ("", KIMI_MAIN_AGENT):
+        fork = read_noted_fork(path)
+        return _make_origin("kimi-code", session_id, cwd, parent_session=fork or None, fork=bool(fork))
+    return _make_origin("kimi-code", f"{session_id}/{agent}", cwd, conversation=session_id, parent_session=session_id)
+
+
+KIMI_MAIN_AGENT = "main"  # the folder of a session's own log, beside those of its sub-agents
+QWEN_AGENTS_FOLDER = "subagents"  # has a folder for each session, beside `chats`
+_READERS = {
+    "claude-code": _read_claude_code,
+    "codex": _read_codex,
+    "pi": _read_pi,
+    "gemini-cli": _read_gemini,
+    "qwen-code": _read_qwen,
+    "kimi-code": _read_kimi,
+}
 
 
 # complete lines -----------------------------------------------------------------------------------------------
@@ -257,7 +298,7 @@ _STANDARD_FOLDERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ("tmp/*/chats/*.json", "tmp/*/chats/*.jsonl", "tmp/*/chats/*/*.jsonl"),
     ),
     ("copilot-cli", ".copilot", "COPILOT_HOME", ("session-state/*/events.jsonl", "session-state/*.jsonl")),
-    ("qwen-code", ".qwen", "QWEN_HOME", ("projects/*/chats/*.jsonl",)),
+    ("qwen-code", ".qwen", "QWEN_HOME", ("projects/*/chats/*.jsonl", "projects/*/subagents/*/agent-*.jsonl")),
     ("kimi-code", ".kimi-code", "KIMI_CODE_HOME", ("sessions/*/*/agents/*/wire.jsonl",)),
     ("cline", ".cline/data", "CLINE_DATA_DIR", ("sessions/*/*.messages.json",)),
     ("opencode", ".local/share/opencode", "XDG_DATA_HOME/opencode", ("opencode.db", "opencode-*.db")),
@@ -279,6 +320,16 @@ def find_transcripts(
         for pattern in patterns:
             for path in sorted(root.glob(pattern)):
                 yield runtime, path
+
+
+def find_kimi_transcripts(user_home: Path, environment: EnvironmentReader, session: str) -> list[Path]:
+    """Return the logs of a session of Kimi Code and of its sub-agents; its hooks name the session alone."""
+    root = dict(list_roots(user_home, environment))["kimi-code"]
+    return [
+        path
+        for folder in sorted(root.glob("sessions/*"))
+        for path in sorted((folder / session / "agents").glob("*/wire.jsonl"))
+    ]
 
 
 def find_sources(user_home: Path, environment: EnvironmentReader) -> Iterator[Path]:
@@ -341,9 +392,9 @@ _MAX_BLANK_BYTES = 1 << 20  # a file without messages has a few kilobytes
 def read_session_folder(path: Path) -> str | None:
     """Return the folder in which the session of a transcript works, if its client notes it beside."""
     if path.name == "wire.jsonl":
-        return _read_noted_folder(path.parents[2] / "state.json") if len(path.parents) > 2 else None
+        return _read_noted_text(path.parents[2] / "state.json", "cwd") if len(path.parents) > 2 else None
     if path.name.endswith(".messages.json"):
-        return _read_noted_folder(path.parent / f"{path.parent.name}.json")
+        return _read_noted_text(path.parent / f"{path.parent.name}.json", "cwd")
     for parent in path.parents[1:3]:  # of tmp/<project>/chats/<session>.jsonl, and of a sub-agent's one deeper
         try:
             with (parent / ".project_root").open(encoding="utf-8", errors="surrogateescape") as file:
@@ -353,14 +404,21 @@ def read_session_folder(path: Path) -> str | None:
     return None
 
 
-def _read_noted_folder(path: Path) -> str | None:
-    """Return `cwd` of a JSON file that a client keeps beside its transcript; None if there is none."""
+def read_noted_fork(path: Path) -> str:
+    """Return the session from which that of a transcript was forked, if its client notes it beside; else ""."""
+    if path.name != "wire.jsonl" or len(path.parents) < 3:
+        return ""
+    return clean_id(_read_noted_text(path.parents[2] / "state.json", "forkedFrom"))
+
+
+def _read_noted_text(path: Path, name: str) -> str | None:
+    """Return a text in a JSON file that a client keeps beside its transcript; None if there is none."""
     try:
         noted = json.loads(path.read_bytes()[:_MAX_LINE_BYTES])
     except (OSError, ValueError, RecursionError):
         return None
-    folder = noted.get("cwd") if isinstance(noted, dict) else None
-    return folder if isinstance(folder, str) and folder else None
+    text = noted.get(name) if isinstance(noted, dict) else None
+    return text if isinstance(text, str) and text else None
 
 
 def is_blank(path: Path) -> bool:

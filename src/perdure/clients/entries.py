@@ -2,8 +2,9 @@
 
 Everything else in the settings stays as it is, in its order; settings of another shape are refused, never
 rewritten. Our hooks are known by the mark in their command, our server by its name and its arguments.
-Claude Code, Codex and Gemini CLI share one shape of hooks:
-`{"hooks": {event: [{"hooks": [{"type": "command", …}]}]}}`. Files are read and written by `setup`.
+Claude Code, Codex, Gemini CLI and Qwen Code share one shape of hooks:
+`{"hooks": {event: [{"hooks": [{"type": "command", …}]}]}}`; `toml_hooks` has Kimi Code's. Files are read and written by
+`setup`.
 """
 
 from __future__ import annotations
@@ -43,11 +44,19 @@ EVENTS = {  # an older version refuses a whole file with an event that it does n
         *("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd"),
         "AfterTool",  # what is said at BeforeTool does not reach the model
     ),
+    "qwen-code": (
+        *("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact", "SessionEnd"),
+        *("PostToolUse", "PostToolUseFailure"),  # what is said at PreToolUse does not reach the model
+    ),
+    "kimi-code": (  # what is said at a tool call reaches nobody
+        *("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd"),
+    ),
 }
 _TOOLS = {  # client -> its tools that run commands, and read or change files; the hooks of other tools cost nothing
     "claude-code": "Bash|Edit|MultiEdit|Write|Read|NotebookEdit",
     "codex": "Bash|apply_patch",
     "gemini-cli": "run_shell_command|replace|write_file|read_file",
+    "qwen-code": "run_shell_command|edit|write_file|read_file|notebook_edit",
 }
 
 _TOOL_EVENT_ENDINGS = ("ToolUse", "ToolUseFailure", "AfterTool")
@@ -115,12 +124,24 @@ def add_hooks(settings: JsonObject, client: str, home: str) -> JsonObject:
     return {**result, "hooks": groups}
 
 
+def make_plain_hooks(client: str, home: str) -> list[JsonObject]:
+    """Return our hooks as a client has them that lists its hooks, each with its event."""
+    return [
+        {"event": event, "command": make_command(home, client, event=event), "timeout": _get_timeout_s(event)}
+        for event in EVENTS[client]
+    ]
+
+
 def _make_hook(home: str, client: str, event: str) -> JsonObject:
     hook = {"type": "command", "command": make_command(home, client, event=event)}
-    timeout = _LAST_TIMEOUT_S if event == "SessionEnd" else _TIMEOUT_S
-    if client == "gemini-cli":  # it counts in milliseconds, and shows the name while the hook runs
-        return {"name": "perdure", **hook, "timeout": timeout * 1000}
-    return {**hook, "timeout": timeout}
+    timeout_s = _get_timeout_s(event)
+    if client in ("gemini-cli", "qwen-code"):  # they count in milliseconds, and show the name while the hook runs
+        return {"name": "perdure", **hook, "timeout": timeout_s * 1000}
+    return {**hook, "timeout": timeout_s}
+
+
+def _get_timeout_s(event: str) -> int:
+    return _LAST_TIMEOUT_S if event == "SessionEnd" else _TIMEOUT_S
 
 
 def remove_hooks(settings: JsonObject) -> JsonObject:
@@ -140,7 +161,7 @@ def find_commands(settings: JsonObject) -> dict[str, str]:
         for event, entries in _get_groups(settings).items()
         for entry in entries
         for hook in (entry["hooks"] if isinstance(entry.get("hooks"), list) else ())
-        if _is_own_hook(hook)
+        if is_own_hook(hook)
     }
 
 
@@ -180,21 +201,30 @@ def _drop_own_hooks(entries: list[JsonObject]) -> list[JsonObject]:
     remaining = []
     for entry in entries:
         hooks = entry.get("hooks")
-        if not isinstance(hooks, list) or not any(map(_is_own_hook, hooks)):
+        if not isinstance(hooks, list) or not any(map(is_own_hook, hooks)):
             remaining.append(entry)
-        elif other_hooks := [hook for hook in hooks if not _is_own_hook(hook)]:
+        elif other_hooks := [hook for hook in hooks if not is_own_hook(hook)]:
             remaining.append({**entry, "hooks": other_hooks})
     return remaining
 
 
-def _is_own_hook(hook: Any) -> bool:
+def is_own_hook(hook: Any) -> bool:
+    """Return True if Perdure wrote this hook."""
     return isinstance(hook, dict) and _OWN_COMMAND.match(str(hook.get("command", ""))) is not None
 
 
 # the MCP server -----------------------------------------------------------------------------------------------
 
 SERVER_NAME = "perdure"
-CLIENTS = ("claude-code", "codex", "gemini-cli", "opencode")
+CLIENTS = ("claude-code", "codex", "gemini-cli", "opencode", "qwen-code", "kimi-code")
+_FOLDER_VARIABLES = {
+    "claude-code": "CLAUDE_CONFIG_DIR",
+    "codex": "CODEX_HOME",
+    "gemini-cli": "GEMINI_CLI_HOME",
+    "opencode": "XDG_CONFIG_HOME",
+    "qwen-code": "QWEN_HOME",
+    "kimi-code": "KIMI_CODE_HOME",
+}
 SERVER_MARK = "perdure.surfaces.cli"  # stands in the arguments of every server of ours
 _OLD_MARK_LINES = ("# perdure begins", "# perdure ends")  # earlier versions put them around our table
 _OWN_HEADER = re.compile(
@@ -216,13 +246,14 @@ def make_server_command(python: str, home: str) -> ServerCommand:
 
 def find_server_settings(client: str, user_home: Path, environment: Callable[[str], str | None]) -> Path:
     """Return the file in which a client looks for MCP servers; a link to it is followed."""
-    variables = {"claude-code": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "opencode": "XDG_CONFIG_HOME"}
-    root = environment(variables.get(client, "GEMINI_CLI_HOME"))
+    root = environment(_FOLDER_VARIABLES[client])
     paths = {
         "claude-code": Path(root or user_home) / ".claude.json",
         "codex": (Path(root) if root else user_home / ".codex") / "config.toml",
         "gemini-cli": Path(root or user_home) / ".gemini" / "settings.json",
         "opencode": (Path(root) if root else user_home / ".config") / "opencode" / "opencode.json",
+        "qwen-code": (Path(root) if root else user_home / ".qwen") / "settings.json",
+        "kimi-code": (Path(root) if root else user_home / ".kimi-code") / "mcp.json",
     }
     return paths[client].expanduser().resolve()
 
@@ -257,7 +288,7 @@ def remove_server(client: str, text: str, path: str) -> str:
 def get_command(client: str, text: str, path: str) -> list[str]:
     """Return the command that the client was set up with; empty when it was not. Raises ClientFault."""
     if client == "codex":
-        entry = _get_servers(_parse_toml(text, path), path).get(SERVER_NAME, {})
+        entry = _get_servers(parse_toml(text, path), path).get(SERVER_NAME, {})
     else:
         settings, key = _parse_with_key(client, text, path)
         entry = settings.get(key, {}).get(SERVER_NAME, {})
@@ -291,7 +322,7 @@ def _refuse_foreign_server(servers: JsonObject, path: str) -> None:
 
 
 def _add_to_toml(text: str, server_command: ServerCommand, path: str) -> str:
-    servers = _get_servers(_parse_toml(text, path), path)
+    servers = _get_servers(parse_toml(text, path), path)
     _refuse_foreign_server(servers, path)
     entry = {"command": server_command.command, "args": list(server_command.args)}
     if SERVER_NAME in servers and entry.items() <= servers[SERVER_NAME].items():
@@ -306,7 +337,7 @@ def _add_to_toml(text: str, server_command: ServerCommand, path: str) -> str:
 
 def _remove_from_toml(text: str, path: str) -> str:
     """Return the text without our table, if it has one."""
-    if not _is_own_server(_get_servers(_parse_toml(text, path), path).get(SERVER_NAME)):
+    if not _is_own_server(_get_servers(parse_toml(text, path), path).get(SERVER_NAME)):
         return text
     return _check_result(_drop_own_table(text), None, text, path)
 
@@ -372,7 +403,8 @@ def _quote_toml(word: str) -> str:
     return json.dumps(word, ensure_ascii=False)
 
 
-def _parse_toml(text: str, path: str) -> dict[str, Any]:
+def parse_toml(text: str, path: str) -> dict[str, Any]:
+    """Return the settings in a file's text. Raises ClientFault for settings that are not understood."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -27,6 +27,9 @@ SOURCES = {  # client -> where its makers say it
     "pi": "https://github.com/badlogic/pi-mono/blob/main/packages/coding-agent/docs/sessions.md",  # by hand only
     "gemini-cli": "https://geminicli.com/docs/cli/session-management/",
     "opencode": "https://github.com/sst/opencode/issues/4980",  # "No it does not"
+    # Its settings delete backups and logs alone, as its own documents say.
+    "qwen-code": "https://github.com/QwenLM/qwen-code/blob/main/docs/users/configuration/settings.md",
+    "kimi-code": "https://github.com/MoonshotAI/kimi-code",  # nothing in 2.1.0 deletes a session but a person
 }
 
 

@@ -18,20 +18,23 @@ from pathlib import Path
 
 from perdure import disk
 from perdure.capture import transcripts
-from perdure.clients import entries
+from perdure.clients import entries, toml_hooks
 from perdure.errors import Busy, ClientFault
 
-CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode")
+CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode", "qwen-code", "kimi-code")
 _SETTINGS_FILES = {
     "claude-code": "settings.json",
     "codex": "hooks.json",
     "pi": "extensions/perdure.ts",
     "gemini-cli": "settings.json",
     "opencode": "plugin/perdure.js",
+    "qwen-code": "settings.json",
+    "kimi-code": "config.toml",
 }
 _OPENCODE_ROOT = (".config/opencode", "XDG_CONFIG_HOME/opencode")  # its transcripts are elsewhere
 _EXTENSIONS = {"pi": "pi.ts", "opencode": "opencode.js"}  # client -> our file that is installed there
 _PROMPT_EVENTS = {"pi": "before_agent_start", "opencode": "chat.message"}  # the event that represents all of them
+_TOML_CLIENTS = ("kimi-code",)  # have their hooks in a file of TOML
 _COPY_SUFFIX = ".before-perdure"
 _COPIED_SUFFIXES = (".json", ".toml")  # files of which a copy is kept
 _OWN_TABLES = ("hooks", "mcpServers", "mcp")  # they hold our entries; an empty one counts as missing
@@ -82,13 +85,24 @@ def plan_install(client: str, path: Path, hook_program: entries.HookProgram) -> 
             raise ClientFault(f"{path} is not an extension of Perdure")
         return SettingsChange(path, before, render_extension(client, hook_program).encode())
     text = _decode_text(before, path)
+    new_text = _add_hooks(client, text, hook_program.home, path)
+    return SettingsChange(path, before, before if new_text == text else new_text.encode())
+
+
+def _add_hooks(client: str, text: str, home: str, path: Path) -> str:
+    if client in _TOML_CLIENTS:
+        return toml_hooks.add_hooks(text, client, home, str(path))
     settings = entries.parse_settings(text, str(path))
-    new_settings = entries.add_hooks(settings, client, hook_program.home)
-    return SettingsChange(
-        path,
-        before,
-        before if new_settings == settings else entries.render_settings(new_settings, original=text).encode(),
-    )
+    new_settings = entries.add_hooks(settings, client, home)
+    return text if new_settings == settings else entries.render_settings(new_settings, original=text)
+
+
+def _remove_hooks(client: str, text: str, path: Path) -> str:
+    if client in _TOML_CLIENTS:
+        return toml_hooks.remove_hooks(text, str(path))
+    settings = entries.parse_settings(text, str(path))
+    remaining = entries.remove_hooks(settings)
+    return text if remaining == settings else entries.render_settings(remaining, original=text)
 
 
 def write_script(hook_program: entries.HookProgram) -> None:
@@ -110,13 +124,8 @@ def plan_uninstall(client: str, path: Path, *, earlier_change: SettingsChange | 
     if client in _EXTENSIONS:
         return SettingsChange(path, before, None if parse_extension_command(current) else current)
     text = _decode_text(current, path)
-    settings = entries.parse_settings(text, str(path))
-    remaining = entries.remove_hooks(settings)
-    return SettingsChange(
-        path,
-        before,
-        current if remaining == settings else _restore_content(path, entries.render_settings(remaining, original=text)),
-    )
+    remaining_text = _remove_hooks(client, text, path)
+    return SettingsChange(path, before, current if remaining_text == text else _restore_content(path, remaining_text))
 
 
 def plan_install_server(
@@ -198,7 +207,10 @@ def read_commands(client: str, path: Path) -> dict[str, str]:
     if client in _EXTENSIONS:
         command = parse_extension_command(raw)
         return {_PROMPT_EVENTS[client]: command} if command else {}
-    return entries.find_commands(entries.parse_settings(_decode_text(raw, path), str(path)))
+    text = _decode_text(raw, path)
+    if client in _TOML_CLIENTS:
+        return toml_hooks.find_commands(text, str(path))
+    return entries.find_commands(entries.parse_settings(text, str(path)))
 
 
 def read_server_command(client: str, path: Path) -> list[str]:

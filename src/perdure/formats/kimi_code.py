@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.transcripts import KIMI_MAIN_AGENT
 from perdure.formats.json_text import make_session_id
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.parts import add_call, add_result, collect_images, join_text
@@ -22,7 +23,6 @@ from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import clean_id, make_reader, parse_instant, sum_token_counts, text_or_empty
 from perdure.types import Json, Line, Origin, ParsedLines, Part
 
-MAIN_AGENT = "main"
 _USAGE_KEYS = ("inputOther", "output", "inputCacheRead", "inputCacheCreation")
 _COMPACTION = "context.apply_compaction"
 
@@ -67,7 +67,7 @@ def identify(first_bytes: bytes, path: str) -> Origin:
         session = make_session_id(first_bytes)
         return Origin("kimi-code", session, session)
     session, agent = clean_id(folders[-4]) or make_session_id(first_bytes), clean_id(folders[-2])
-    if agent in ("", MAIN_AGENT):
+    if agent in ("", KIMI_MAIN_AGENT):
         return Origin("kimi-code", session, session)
     return Origin("kimi-code", f"{session}/{agent}", session, parent_session=session)
 

@@ -58,6 +58,14 @@ class ImageEntry(msgspec.Struct, frozen=True, tag_field="type", tag="image", kw_
     data: str  # base64
 
 
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a person attached to a message: data, and no words of theirs."""
+
+    path: str  # as the model reads it
+    text: str  # the lines that it reads
+    code: str  # of the fence around the text, which cannot hold it
+
+
 class NativeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider wrote, in its own form. It goes back to this provider unchanged, and to no other."""
 
@@ -83,6 +91,7 @@ class Message(Entry, frozen=True, tag="message", kw_only=True):
     text: str = ""
     is_typed: bool = True  # of a user's: a person typed it; False for what a program says in a person's place
     images: tuple[ImageEntry, ...] = ()
+    files: tuple[FileEntry, ...] = ()  # of a user's
     thought: str = ""  # of the model, as far as its provider shows it
     calls: tuple[CallEntry, ...] = ()
     native: NativeEntry | None = None
@@ -157,7 +166,15 @@ class ModelChange(Entry, frozen=True, tag="model", kw_only=True):
     model: str
 
 
-AnyEntry = Start | Message | Boundary | Mask | Branch | Label | Title | ModelChange
+class ModelUse(Entry, frozen=True, tag="usage", kw_only=True):
+    """Calls of a model for the session that are none of its answers: those of the summariser."""
+
+    job: str  # as the meter counts it
+    model: str
+    usage: UsageEntry
+
+
+AnyEntry = Start | Message | Boundary | Mask | Branch | Label | Title | ModelChange | ModelUse
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEntry] = msgspec.json.Decoder(AnyEntry)
@@ -241,6 +258,7 @@ def _add_message(collector: TurnCollector, entry: Message, line: Line, spawned: 
         is_typed = entry.is_typed and not spawned
         draft.role, draft.author = "user", "person" if is_typed else "machine"
         draft.parts = split_typed_text(entry.text) if is_typed else [Part("text", entry.text)]
+        draft.files = tuple(file.path for file in entry.files)
     else:
         draft.role, draft.author, draft.model = "assistant", "agent", entry.model
         draft.parts = [part for part in (Part("thinking", entry.thought), Part("text", entry.text)) if part.text]

@@ -23,7 +23,8 @@ _MIN_REQUEST_WORDS = 2
 
 _TAGS = (
     "system-reminder|environment_context|hook_context|user_instructions|ide_selection|ide_opened_file|"
-    "ide_diagnostics|skill|context|file|persisted-output|untrusted_context|session_context|state_snapshot"
+    "ide_diagnostics|skill|context|file|persisted-output|untrusted_context|session_context|state_snapshot|hook_result|"
+    "qwen:user-prompt-submit-context"
 )
 _OPENING_TAG = lazy_re(rf"<({_TAGS})(?: [^<>\n]{{0,500}})?>")
 _FIELD_MARK = lazy_re(r"\[\[ ## \w+ ## \]\]")  # of a program's prompt template

@@ -1,8 +1,8 @@
 """Qwen Code transcripts: `~/.qwen/projects/<folder>/chats/<session>.jsonl` -> turns.
 
 Append-only; a line holds one record, and its message is in Gemini's shape. Results have lines of their own. Records
-form a tree by `parentUuid`: a rewind goes on from an earlier record. Sub-agents write no transcript of their own (read
-in 0.15.10): their report is the result of the `agent` call.
+form a tree by `parentUuid`: a rewind goes on from an earlier record. Since 0.24 a sub-agent has a transcript,
+`subagents/<session>/agent-<id>.jsonl`; before, there is only its report, the result of the call `agent`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
+from perdure.capture.transcripts import QWEN_AGENTS_FOLDER
 from perdure.formats.gemini import read_response_text
 from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
@@ -59,11 +61,20 @@ def is_record(line: Json) -> bool:
     return "systemPayload" in line or "toolCallResult" in line or (isinstance(message, dict) and "parts" in message)
 
 
-def identify(first_bytes: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
-    """Return the session and the folder that the first records name."""
+def identify(first_bytes: bytes, path: str) -> Origin:
+    """Return the session and the folder that the first records name; a sub-agent's is in the name of its file."""
     first = next((line for line in read_objects(first_bytes) if "sessionId" in line), {})
-    session = clean_id(first.get("sessionId")) or make_session_id(first_bytes)
-    return Origin("qwen-code", session, session, cwd=text_or_empty(first.get("cwd")) or None)
+    session, cwd = (
+        clean_id(first.get("sessionId")) or make_session_id(first_bytes),
+        text_or_empty(first.get("cwd")) or None,
+    )
+    file = PurePath(path)
+    if file.parent.parent.name != QWEN_AGENTS_FOLDER:
+        origin = first.get("forkedFrom")
+        fork = clean_id(origin.get("sessionId")) if isinstance(origin, dict) else ""
+        return Origin("qwen-code", session, session, parent_session=fork or None, fork=bool(fork), cwd=cwd)
+    agent = clean_id(file.stem.removeprefix("agent-"))
+    return Origin("qwen-code", f"{session}/{agent}", session, parent_session=session, cwd=cwd)
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:

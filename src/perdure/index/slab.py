@@ -76,7 +76,7 @@ class Slab:
         """Return (vectors, chunk numbers, ties) of some rows, in the order given. Raises VectorsMissing."""
         vectors = QuantisedVectors(np.zeros((len(rows), self.dimension), np.int8), np.zeros(len(rows), np.float32))
         chunks, ties = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        for number in np.unique(rows // ROWS_PER_SEGMENT).tolist():
+        for number in _list_segments(rows):
             positions = np.flatnonzero(rows // ROWS_PER_SEGMENT == number)
             rows_inside = rows[positions] % ROWS_PER_SEGMENT
             segment = self._get_segment(number, ROWS_PER_SEGMENT)
@@ -142,7 +142,7 @@ class Slab:
         zeros = {
             column_name: np.zeros((1, *layout.shape[1:]), layout.type) for column_name, layout in self._layout.items()
         }
-        for number in np.unique(rows // ROWS_PER_SEGMENT).tolist():
+        for number in _list_segments(rows):
             self._write_segment(
                 number, [(row % ROWS_PER_SEGMENT, zeros) for row in rows[rows // ROWS_PER_SEGMENT == number].tolist()]
             )
@@ -211,6 +211,11 @@ def _compute_layout(dimension: int) -> tuple[Mapping[str, _ColumnLayout], int]:
         layouts[name] = _ColumnLayout(offset, type_, shape)
         offset += ROWS_PER_SEGMENT * layouts[name].row_bytes
     return layouts, offset
+
+
+def _list_segments(rows: Ints) -> list[int]:
+    """Return the numbers of the segments that hold these rows. np.unique imports masked arrays, 10 ms in a shell."""
+    return sorted(set((rows // ROWS_PER_SEGMENT).tolist()))
 
 
 def _build_columns(fields: Sequence[ChunkFields]) -> dict[str, npt.NDArray[Any]]:

@@ -286,6 +286,11 @@ class Chat(Protocol):
         ...
 
 
+def takes_tools(chat: Chat) -> bool:
+    """Return True unless it is known before the first call that a model reads no tools: `chat.takes_tools` says so."""
+    return bool(getattr(chat, "takes_tools", True))
+
+
 def check_reply(reply: ChatReply, schema: Mapping[str, Any] | None) -> ChatReply:
     """Return the reply, with its parsed value if a schema is given; one that ended with nothing in it says so.
 

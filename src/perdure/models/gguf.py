@@ -51,6 +51,11 @@ class GgufChat:
         trained_tokens = read_trained_window(Path(self._settings.model).expanduser())
         return min(self._settings.window_tokens, trained_tokens or self._settings.window_tokens)
 
+    @functools.cached_property
+    def takes_tools(self) -> bool:
+        """False for a model whose chat template names no tools: llama.cpp leaves them out without a word."""
+        return "tool" in read_chat_template(Path(self._settings.model).expanduser())
+
     def reply(
         self,
         messages: Sequence[ChatMessage],
@@ -175,6 +180,8 @@ def _build_parameters(llama: Any, path: Path, window_tokens: int = GGUF_WINDOW_T
 
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))  # type -> its form in `struct`
 _STRING, _ARRAY = 8, 9
+_TEMPLATE_KEY = b"tokenizer.chat_template"
+MAX_HEADER_BYTES = 32_000_000  # a vocabulary of 260,000 tokens takes 15 MB
 
 
 def read_trained_window(path: Path) -> int:
@@ -195,6 +202,22 @@ def read_trained_window(path: Path) -> int:
     except (OSError, struct.error, KeyError, TypeError, ValueError, OverflowError, MemoryError):
         pass
     return 0
+
+
+def read_chat_template(path: Path) -> str:
+    """Return the template by which a GGUF model reads a conversation, from the header of its file; "" if it has none.
+
+    Its key is searched: reading everything before it, tokens among it, takes half a second for a large model.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(MAX_HEADER_BYTES)
+        start = header.index(_TEMPLATE_KEY) + len(_TEMPLATE_KEY)
+        kind, n_bytes = struct.unpack_from("<IQ", header, start)
+    except (OSError, ValueError, struct.error):
+        return ""
+    start += struct.calcsize("<IQ")
+    return header[start : start + n_bytes].decode("utf-8", "replace") if kind == _STRING else ""
 
 
 def _read_number(file: IO[bytes], form: str) -> Any:

@@ -1,9 +1,10 @@
 """The embedders that run on this machine, their tokenizer and weights, and the choice of one for the settings.
 
 The default is all-MiniLM-L6-v2 in int8 on onnxruntime: 384 numbers from the first 256 tokens of a text.
-It runs one text at a time. The int8 graph scales its inner numbers by the largest of the run, so
+It never runs a batch. The int8 graph scales its inner numbers by the largest of the run, so
 neighbours in a batch change a text's vector (cosine down to 0.978), and batches save no processor time
-here: docs/decisions/009-embedders.md.
+here: docs/decisions/009-embedders.md. Several texts run beside each other, a core each, with the same vectors:
+two cores that share one text spend a third of their time on waiting for each other.
 
 potion-base-8M needs only numpy: one fixed vector per token, and a text is their mean. It is about a
 hundred times faster than MiniLM and a little worse: for machines without onnxruntime, and for bulk. It
@@ -12,7 +13,7 @@ reads a text to its end: there is no token limit, and word order does not count.
 The package carries the weights: `tools/build_weights.py` makes them, and `weights.json`, which is in
 git, pins their hashes. A file is checked against its pinned hash before use. Nothing is downloaded.
 Weights and onnxruntime are loaded with the first text, so that a process that needs no vector pays for
-neither.
+neither. A command that will embed one text can begin that early, beside its other work: `begin_loading`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import hashlib
 import importlib.util
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import cache
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import msgspec
@@ -214,11 +217,12 @@ class MiniLM:
     """The MiniLM model, loaded once. `kind` has no effect: the model was trained without prefixes."""
 
     def __init__(self, *, threads: int = 2, folder: Path = WEIGHTS_FOLDER) -> None:
-        """Store the options. threads: of onnxruntime, within one text; they sleep between runs."""
+        """Store the options. threads: for one text that is alone, or texts at once; they sleep between runs."""
         self._threads = threads
         self._folder = folder
         self._session: Any = None
         self._tokenizer: WordPiece | None = None
+        self._runners: ThreadPoolExecutor | None = None
         self._tag = ModelTag(MINILM_NAME, MINILM_DIMENSION, load_pins()[MINILM_MODEL].sha256)
 
     @property
@@ -229,41 +233,94 @@ class MiniLM:
     def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 - the socket's
         """Return the vectors; see `Embedder.embed`. Text after the first 256 tokens does not count."""
         vectors = np.zeros((len(texts), MINILM_DIMENSION), np.float32)
-        for row, text in enumerate(texts):
-            token_ids = self._to_token_ids(text)
-            if len(token_ids) > 2:
-                vectors[row] = self._run_model(token_ids)
+        token_ids_by_row = {row: self._to_token_ids(text) for row, text in enumerate(texts)}
+        rows = [row for row, token_ids in token_ids_by_row.items() if len(token_ids) > 2]
+        rows.sort(key=lambda row: len(token_ids_by_row[row]), reverse=True)  # so that all cores end together
+        for row, vector in zip(rows, self._run_all([token_ids_by_row[row] for row in rows]), strict=True):
+            vectors[row] = vector
         return vectors
+
+    def _run_all(self, token_ids_of_texts: Sequence[list[int]]) -> Iterable[Vectors]:
+        """Return the vector of each text, several at once where there are several."""
+        if not token_ids_of_texts:
+            return ()
+        run_model = partial(_run_model, self._get_session())
+        if len(token_ids_of_texts) == 1 or self._threads < 2:
+            return map(run_model, token_ids_of_texts)
+        if self._runners is None:
+            self._runners = ThreadPoolExecutor(self._threads, thread_name_prefix="perdure-minilm")
+        return self._runners.map(run_model, token_ids_of_texts)
 
     def _to_token_ids(self, text: str) -> list[int]:
         if self._tokenizer is None:
             self._tokenizer = WordPiece(read_vocabulary(MINILM_VOCABULARY, folder=self._folder))
         return [_BEGIN, *self._tokenizer.to_token_ids(text, max_pieces=MINILM_MAX_TOKENS - 2), _END]
 
-    def _run_model(self, token_ids: list[int]) -> Vectors:
+    def _get_session(self) -> Any:
         if self._session is None:
-            self._session = _open_session(check_weights(MINILM_MODEL, folder=self._folder), self._threads)
-        input_row = np.array([token_ids], np.int64)
-        (vector,) = self._session.run(None, {"input_ids": input_row, "attention_mask": np.ones_like(input_row)})
-        numbers: Vectors = vector[0]
-        return numbers
+            early = _early_sessions.pop(self._folder, None)
+            self._session = (
+                early.result()
+                if early
+                else _open_session(check_weights(MINILM_MODEL, folder=self._folder), self._threads)
+            )
+        return self._session
 
 
-def _open_session(model: Path, threads: int) -> Any:
+def _run_model(session: Any, token_ids: list[int]) -> Vectors:
+    input_row = np.array([token_ids], np.int64)
+    (vector,) = session.run(None, {"input_ids": input_row, "attention_mask": np.ones_like(input_row)})
+    numbers: Vectors = vector[0]
+    return numbers
+
+
+_early_sessions: dict[Path, Future[Any]] = {}  # folder of weights -> what the first MiniLM of the process takes
+
+
+def begin_loading(config: EmbedderConfig, *, folder: Path = WEIGHTS_FOLDER) -> None:
+    """Begin to load MiniLM in a thread, if these settings choose it: for a process that embeds one text.
+
+    onnxruntime gives up the interpreter's lock while it reads a model, so that the process imports and opens the rest
+    meanwhile. It does not pack the weights anew for speed, which takes longer than one text gains; the vectors are the
+    same to the last bit.
+    """
+    if config.kind != "minilm" or not is_minilm_available(folder):
+        return
+    _import_runtime()  # here, because two threads that import delay each other
+    future: Future[Any] = Future()
+    _early_sessions[folder] = future
+    Thread(target=_load_early, args=(future, folder, config.threads), name="perdure-load", daemon=True).start()
+
+
+def _load_early(future: Future[Any], folder: Path, threads: int) -> None:
+    try:
+        future.set_result(_open_session(check_weights(MINILM_MODEL, folder=folder), threads, is_for_one_text=True))
+    except Exception as error:  # noqa: BLE001 - whoever needs the session gets it
+        future.set_exception(error)
+
+
+def _open_session(model: Path, threads: int, *, is_for_one_text: bool = False) -> Any:
     """Open an onnxruntime session that keeps no processor busy between runs and writes nothing to the terminal.
 
     It gets the path of the model: of bytes it keeps a second copy for as long as it lives.
     """
-    try:
-        import onnxruntime  # type: ignore[import-untyped,unused-ignore]
-    except ImportError as error:
-        raise RuntimeMissing("onnxruntime") from error
+    onnxruntime = _import_runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = max(1, threads)
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if is_for_one_text:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def _import_runtime() -> Any:
+    try:
+        import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise RuntimeMissing("onnxruntime") from error
+    return onnxruntime
 
 
 # static vectors -----------------------------------------------------------------------------------------------

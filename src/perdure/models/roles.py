@@ -39,6 +39,7 @@ from perdure.models.chat import (
     ToolCall,
     ToolSpec,
     count_message_tokens,
+    takes_tools,
 )
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
 from perdure.models.known_models import (
@@ -228,6 +229,11 @@ class MeteredChat:
         """The size of the model's context window."""
         return self._chat.window_tokens
 
+    @property
+    def takes_tools(self) -> bool:
+        """False if the model reads no tools."""
+        return takes_tools(self._chat)
+
     def reply(
         self,
         messages: Sequence[ChatMessage],
@@ -263,7 +269,8 @@ class MeteredChat:
             n_estimated = n_input if reply.is_usage_reported else None
             return reply
         except ModelFault as error:
-            usage, outcome = _estimate_failed_usage(error, n_input), error.code
+            error.usage = usage = _estimate_failed_usage(error, n_input)  # as it is counted
+            outcome = error.code
             if isinstance(error, BadAnswer) and error.stop:
                 outcome = error.stop
             if isinstance(error, ModelBusy) and isinstance(error.free_at, datetime):

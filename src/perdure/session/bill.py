@@ -16,7 +16,8 @@ from perdure.session.assemble import ContextZones, assemble_zones
 from perdure.session.blocks import FLOOR, BlockFile
 from perdure.session.budget import count_message, count_tools
 from perdure.session.catalog import resolve_name
-from perdure.session.log import read_path, read_start
+from perdure.session.log import read_path, read_start, read_tree
+from perdure.session.spending import SessionTotals, sum_by_job
 from perdure.text import tokens
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class SessionBill:
     session: str
     parts: tuple[BilledPart, ...]
     window_tokens: int  # of the model that would answer; 0 if none is set
+    totals_by_job: Mapping[str, SessionTotals]  # what the session cost until now
 
     @property
     def n_tokens(self) -> int:
@@ -59,7 +61,8 @@ def make_bill(home: Home, name: str, *, cwd: str | None = None) -> SessionBill:
         cwd = read_start(home, session).cwd or None
         texts = {**texts, FLOOR: home.floor.layers(cwd=cwd, platform=CHAT, now=local_now()).text}
     chat = home.chat("resident", job="chat")
-    return SessionBill(session, tuple(list_parts(path, texts)), chat.window_tokens if chat else 0)
+    totals_by_job = sum_by_job(read_tree(home, session))
+    return SessionBill(session, tuple(list_parts(path, texts)), chat.window_tokens if chat else 0, totals_by_job)
 
 
 def list_parts(

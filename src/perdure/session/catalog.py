@@ -1,16 +1,16 @@
 """The sessions of a home with what their entries add up to: titles, models, tokens, money, times, and the chains.
 
 All of it is derived from the entries, each counted once: a compaction or a fork copies no message, so the totals are
-the sum of the answers. What was derived of a session is cached until its log changes; forgetting deletes the cache.
+the sum of the answers and of what summaries cost. What was derived of a session is cached until its log changes;
+forgetting deletes the cache.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,9 +20,10 @@ from perdure.access import block_cache
 from perdure.access.redact import mask
 from perdure.capture import session_file
 from perdure.errors import NewerFormat, PerdureError, SessionMissing
-from perdure.formats.perdure import Boundary, Branch, Label, Message, ModelChange, Start, Title, UsageEntry
+from perdure.formats.perdure import Boundary, Branch, Label, Message, ModelChange, Start, Title
 from perdure.identity import find_project
 from perdure.session.log import list_session_ids, read_tree, resolve_entry
+from perdure.session.spending import SessionTotals, add_totals, sum_by_job
 from perdure.session.tree import SessionTree
 from perdure.types import OWN_RUNTIME
 
@@ -31,43 +32,7 @@ if TYPE_CHECKING:
 
 LAST = "last"  # stands for the session of this project in which something was said last
 _TITLE_CHARS = 80
-_CACHE_FORMAT = 1
-
-
-class SessionTotals(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tokens and the money of answers."""
-
-    n_input: int = 0  # neither read from a provider's cache nor written to it
-    n_output: int = 0
-    n_cache_read: int = 0
-    n_cache_write: int = 0
-    money: float = 0.0
-    n_unpriced: int = 0  # answers whose price is unknown: `money` is without them
-    n_estimated: int = 0  # answers whose provider reported no tokens
-
-    def add(self, other: SessionTotals) -> SessionTotals:
-        """Return the sum of two totals."""
-        return SessionTotals(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
-
-    @property
-    def n_read(self) -> int:
-        """All tokens that models read."""
-        return self.n_input + self.n_cache_read + self.n_cache_write
-
-
-def to_totals(usage: UsageEntry | None) -> SessionTotals:
-    """Return the totals of one answer."""
-    if usage is None:
-        return SessionTotals()
-    return SessionTotals(
-        usage.n_input,
-        usage.n_output,
-        usage.n_cache_read,
-        usage.n_cache_write,
-        usage.money or 0.0,
-        int(usage.money is None),
-        int(not usage.is_reported),
-    )
+_CACHE_FORMAT = 2
 
 
 class SessionOverview(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,7 +59,12 @@ class SessionOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     n_branches: int = 0  # ways that were left
     n_forgotten: int = 0
     n_unreadable: int = 0
-    totals: SessionTotals = SessionTotals()
+    totals_by_job: dict[str, SessionTotals] = {}
+
+    @property
+    def totals(self) -> SessionTotals:
+        """The sum over all jobs."""
+        return add_totals(self.totals_by_job.values())
 
 
 @dataclass(frozen=True)
@@ -140,13 +110,8 @@ def summarise_session(session: str, tree: SessionTree) -> SessionOverview:
         n_branches=sum(isinstance(entry, Branch) and bool(entry.left) for entry in entries),
         n_forgotten=tree.n_forgotten,
         n_unreadable=tree.n_unreadable,
-        totals=add_totals(to_totals(message.usage) for message in messages),
+        totals_by_job=sum_by_job(entries),
     )
-
-
-def add_totals(totals: Iterable[SessionTotals]) -> SessionTotals:
-    """Return the sum of totals."""
-    return reduce(SessionTotals.add, totals, SessionTotals())
 
 
 def read_overview(home: Home, session: str) -> SessionOverview:

@@ -23,8 +23,8 @@ from perdure.archive import injections
 from perdure.capture.events import HookEvent
 from perdure.connections import local_now, utc_now
 from perdure.errors import ConfigFault, ContextTooLarge, ModelCancelled, ModelFault
-from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message
-from perdure.models.chat import Chat, ToolSpec
+from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message, ModelUse
+from perdure.models.chat import Chat, TokenUsage, ToolSpec
 from perdure.models.known_models import find_token_factor
 from perdure.session import extract, summary
 from perdure.session.assemble import (
@@ -38,6 +38,7 @@ from perdure.session.assemble import (
 from perdure.session.bill import list_parts
 from perdure.session.blocks import BlockFile
 from perdure.session.budget import ContextSize, WindowLimits, compute_limits, count_context, count_message
+from perdure.session.spending import make_usage_entry
 from perdure.session.zones import Zones, list_maskable, split_zones
 from perdure.types import OWN_RUNTIME, Cue, Live
 
@@ -222,6 +223,11 @@ class Compactor:
         chat = self._home.chat("summariser", job=JOB)
         if chat is None:
             return "", "code"
+
+        def log_usage(usage: TokenUsage, is_reported: bool) -> None:
+            entry = make_usage_entry(self._home, chat.name, usage, is_reported=is_reported)
+            self._log.append(ModelUse(job=JOB, model=chat.name, usage=entry, **self._log.make_fields()))
+
         boundary = find_boundary(self._log.find_path())
         narrative = summary.write_narrative(
             chat,
@@ -231,6 +237,7 @@ class Compactor:
             max_tokens=int(limits.summary_tokens * _NARRATIVE_SHARE),
             clip_chars=self._home.config.session.clip_chars,
             cancel=cancel,
+            on_usage=log_usage,
         )
         return narrative, chat.name
 

@@ -27,6 +27,8 @@ def _to_object(entry: Message, mask: Mask) -> dict[str, Any]:
         fields["thought"] = mask(entry.thought)
     if entry.images:
         fields["images"] = [{"media_type": i.media_type, "n_bytes": len(i.data) * 3 // 4} for i in entry.images]
+    if entry.files:
+        fields["files"] = [{"path": file.path, "text": mask(file.text)} for file in entry.files]
     if entry.calls:
         fields["calls"] = [{"id": c.id, "name": c.name, "input": mask_value(c.input, mask)} for c in entry.calls]
     if entry.role == "tool":
@@ -61,6 +63,7 @@ def _to_section(entry: Message, mask: Mask) -> str:
         pieces.append(_fence(mask(entry.text)))
     else:
         pieces.append(mask(entry.text))
+    pieces += [f"*{file.path}*\n\n{_fence(mask(file.text))}" for file in entry.files]
     pieces += [f"*[{image.media_type}, {len(image.data) * 3 // 4:,} bytes]*" for image in entry.images]
     for call in entry.calls:
         value = json.dumps(mask_value(call.input, mask), ensure_ascii=False, indent=2)

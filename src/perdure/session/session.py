@@ -32,11 +32,11 @@ from perdure.formats.perdure import (
     INTERRUPTED,
     Boundary,
     CallEntry,
+    FileEntry,
     ImageEntry,
     Message,
     ModelChange,
     NativeEntry,
-    UsageEntry,
 )
 from perdure.models.chat import Chat, ChatReply
 from perdure.models.roles import ROLES
@@ -48,6 +48,7 @@ from perdure.session.calls import Decide, Tool, ToolOutput, allow_call, run_call
 from perdure.session.catalog import resolve_name
 from perdure.session.compact import Compactor, RoomRequest
 from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree
+from perdure.session.spending import make_usage_entry
 from perdure.session.tree import list_branch_summaries, list_open_calls
 from perdure.session.turn_budget import TurnBudget, TurnSpending
 from perdure.types import OWN_RUNTIME
@@ -62,6 +63,11 @@ NO_BUDGET = TurnBudget()
 _MAX_SHRINKS = 2  # in one turn
 # How providers refuse what does not fit their window; of llama.cpp seen, of the others as their documentation has it.
 _TOO_LONG = lazy_re(r"(?i)context.{0,20}(?:length|size|window)|too long|too many tokens|maximum.{0,20}tokens")
+# How providers refuse tools: Ollama, OpenRouter, llama.cpp and vLLM, as people report it to them.
+_NO_TOOLS = lazy_re(
+    r"(?i)not support tools|support tool use|(?:unsupported param: |\b)tools (?:param requires|not supported)"
+    r"|unsupported param: tools|enable-auto-tool-choice"
+)
 NOT_RUN = "not run: a limit of this message is reached"
 
 
@@ -74,7 +80,7 @@ class TurnListener:
     on_recall: Callable[[turn.HookReply], None] | None = None  # what recall put beside the message
     on_call: Callable[[CallEntry], None] | None = None  # a tool is about to run
     on_output: Callable[[Message], None] | None = None  # it has run
-    on_compact: Callable[[str], None] | None = None  # "compressing…" begins and ends
+    on_compact: Callable[[str], None] | None = None  # "compressing…" begins and ends; tools are left out
 
 
 @contextmanager
@@ -132,6 +138,10 @@ class Session:
         """The names of the tools that the model may call."""
         return tuple(self._tools)
 
+    def use_tools(self, tools: Sequence[Tool]) -> None:
+        """Let the model call these tools from here on, and no others."""
+        self._tools = {tool.spec.name: tool for tool in tools}
+
     def use_chat(self, chat: Chat) -> None:
         """Let another model answer from here on; it reads what was said until here."""
         self._chat = chat
@@ -156,6 +166,7 @@ class Session:
         text: str,
         *,
         images: Sequence[ImageEntry] = (),
+        files: Sequence[FileEntry] = (),
         listener: TurnListener = TurnListener(),
         cancel: threading.Event | None = None,
         instruction: str = "",
@@ -166,7 +177,7 @@ class Session:
         and the next message goes on from there; TurnBudgetSpent. At the end of its time, `cancel` is set.
         """
         self._close_open_calls()
-        message = Message(role="user", text=text, images=tuple(images), **self._log.make_fields())
+        message = Message(role="user", text=text, images=tuple(images), files=tuple(files), **self._log.make_fields())
         self._log.append(message)
         self._listener = listener
         try:
@@ -246,22 +257,28 @@ class Session:
     def _ask_within_window(
         self, on_text: Callable[[str], None], on_thought: Callable[[str], None] | None, cancel: threading.Event | None
     ) -> ChatReply:
-        """Make room and ask. A provider that counts more tokens than we do is asked again, with less."""
-        specs, n_tries = [tool.spec for tool in self._tools.values()], 0
+        """Make room and ask. A provider that counts more tokens than we do is asked again, with less; one whose model
+        takes no tools, without them.
+        """
+        n_tries = 0
         while True:
+            specs = [tool.spec for tool in self._tools.values()]
             request = self._make_request(cancel)
             self._compactor.make_room(request)
             messages = assemble_messages(self._log.find_path(), self._read_texts())
             try:
                 return self._chat.reply(messages, tools=specs, on_text=on_text, on_thought=on_thought, cancel=cancel)
             except ModelRefused as error:
+                if specs and _NO_TOOLS.search(error.detail):
+                    self.use_tools(())
+                    self._tell(f"{self._chat.name} takes no tools, so it talks without them ({error.detail})")
+                    continue
                 n_tries += 1
                 if n_tries > _MAX_SHRINKS or not _TOO_LONG.search(error.detail):
                     raise
                 self._compactor.shrink_window(request)
 
     def _make_answer(self, reply: ChatReply) -> Message:
-        usage = reply.usage
         return Message(
             role="assistant",
             text=reply.text,
@@ -271,14 +288,7 @@ class Session:
             provider=self._chat.name.partition(":")[0],
             model=reply.model or self._chat.name,
             stop=reply.stop,
-            usage=UsageEntry(
-                n_input=usage.n_input,
-                n_output=usage.n_output,
-                n_cache_read=usage.n_cache_read,
-                n_cache_write=usage.n_cache_write,
-                money=self._home.connections.roles().compute_chat_cost(self._chat.name, usage),
-                is_reported=reply.is_usage_reported,
-            ),
+            usage=make_usage_entry(self._home, self._chat.name, reply.usage, is_reported=reply.is_usage_reported),
             **self._log.make_fields(),
         )
 

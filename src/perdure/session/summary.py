@@ -7,13 +7,13 @@ of the narrative that tells what was taken back is left out. Without a model the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from perdure import text
 from perdure.access import fence
-from perdure.errors import BadAnswer
+from perdure.errors import BadAnswer, ModelFault
 from perdure.formats.perdure import Message, Quote
-from perdure.models.chat import Chat, ChatMessage, strip_wrapping
+from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, strip_wrapping
 from perdure.recall.judge import extract_stems
 from perdure.session.extract import KINDS, FileLists, extract_telling_stems, find_terms
 
@@ -33,6 +33,7 @@ Answer in at most {n_words} words, with lines of these forms and nothing else:
 - Fact: [what else the assistant must know]"""
 _FOCUS = "\nAbove all, retain what concerns this: {focus}"
 _PREVIOUS = "The summary of what came before, to be carried on:\n{previous}\n\n"
+OnUsage = Callable[[TokenUsage, bool], None]  # (tokens of one call, whether the provider reported them)
 _TOKENS_PER_WORD = 1.4
 _PROMPT_TOKENS = 600  # of the prompt and the marks
 _MIN_PIECE_TOKENS = 500
@@ -50,11 +51,13 @@ def write_narrative(
     max_tokens: int,
     clip_chars: int,
     cancel: threading.Event | None = None,
+    on_usage: OnUsage = lambda *_: None,
 ) -> str:
     """Return the model's narrative of these messages, piece by piece where they exceed its window.
 
-    previous: the summary so far. clip_chars: of each tool result that it reads. Raises ModelFault: ModelCancelled
-    when `cancel` is set; an empty answer, or one that was cut off, is a BadAnswer.
+    previous: the summary so far. clip_chars: of each tool result that it reads. on_usage: told of each call, failed
+    ones among them. Raises ModelFault: ModelCancelled when `cancel` is set; an empty answer, or one that was cut off,
+    is a BadAnswer.
     """
     max_tokens = min(max_tokens, chat.window_tokens // 8)
     mark = f"<<{fence.make_nonce()}>>"
@@ -65,13 +68,26 @@ def write_narrative(
     for piece in _split_pieces(messages, piece_tokens, clip_chars):
         earlier = _PREVIOUS.format(previous=narrative) if narrative else ""
         question = [ChatMessage("system", prompt), ChatMessage("user", f"{earlier}{mark}\n{piece}\n{mark}")]
-        reply = chat.reply(question, cancel=cancel)
+        reply = _ask(chat, question, cancel, on_usage)
         narrative = strip_wrapping(reply.text)
         if reply.stop != "end" or not narrative.strip():
             error = BadAnswer(f"{chat.name}: the summary is {'empty' if not narrative.strip() else 'cut off'}")
             error.usage = reply.usage
             raise error
     return _clip_lines(narrative, max_tokens)
+
+
+def _ask(
+    chat: Chat, question: Sequence[ChatMessage], cancel: threading.Event | None, on_usage: OnUsage
+) -> ChatReply:  # fmt: skip
+    try:
+        reply = chat.reply(question, cancel=cancel)
+    except ModelFault as error:
+        if isinstance(error.usage, TokenUsage) and error.usage.n_tokens:
+            on_usage(error.usage, False)
+        raise
+    on_usage(reply.usage, reply.is_usage_reported)
+    return reply
 
 
 def _split_pieces(messages: Sequence[Message], max_tokens: int, clip_chars: int) -> Iterator[str]:

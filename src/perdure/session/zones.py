@@ -73,10 +73,14 @@ def find_tail(messages: Sequence[Message], size_of: SizeOf, max_tokens: int, max
 
 
 def list_maskable(messages: Sequence[Message], masked_ids: frozenset[str], min_chars: int) -> list[Message]:
-    """Return the messages whose tool output or images can be left out for a line that says so."""
+    """Return the messages whose tool output, files or images can be left out for a line that says so."""
     return [
         message
         for message in messages
         if message.id not in masked_ids
-        and (message.images or (message.role == "tool" and len(message.text) >= min_chars))
+        and (
+            message.images
+            or (message.role == "tool" and len(message.text) >= min_chars)
+            or any(len(file.text) >= min_chars for file in message.files)
+        )
     ]

@@ -41,29 +41,29 @@ def rules(**texts: list[str]) -> PermissionRules:
     return PermissionRules(**{name: tuple(map(parse_rule, items)) for name, items in texts.items()})
 
 
-EXPECTED = [  # call, and whether it goes ahead in the modes ask, edits, yolo
-    (call("read_file", path="Makefile"), "yyy"),
-    (call("recall", message="x"), "yyy"),
-    (call("remember", text="x"), "yyy"),
-    (shell("ls"), "yyy"),
-    (shell("mkdir build"), "yyy"),
-    (call("write_file", path="a.txt", text=""), "nyy"),
-    (call("edit_file", path="src/a.py", old="a", new="b"), "nyy"),
-    (shell("echo hi > a.txt"), "nyy"),
-    (shell("git commit -m x"), "nyy"),
-    (shell("pytest"), "nny"),
-    (shell("rm -rf build"), "nny"),
-    (shell("git push --force"), "nny"),
-    (call("write_file", path=".git/hooks/pre-commit", text=""), "nny"),
-    (call("image_generate", prompt="x", path="a.png"), "nny"),
-    (call("tool_of_somebody", x=1), "nny"),
-    (call("files__read-text", path="Makefile"), "nny"),
-    (CallEntry(id="c1", name="activate_skill", input={"name": "x"}), "yyy"),
-    (shell("perdure floor write system x"), "nnn"),
-    (call("write_file", path="../mind/config.toml", text=""), "nnn"),
-    (call("write_file", path="../mind/agents/default/agent.yaml", text=""), "nnn"),
-    (call("write_file", path="/etc/passwd", text=""), "nnn"),
-    (call("edit_file", path="link/passwd", old="a", new="b"), "nnn"),
+EXPECTED = [  # call, and whether it goes ahead in the modes plan, ask, edits, yolo
+    (call("read_file", path="Makefile"), "yyyy"),
+    (call("recall", message="x"), "yyyy"),
+    (call("remember", text="x"), "nyyy"),
+    (shell("ls"), "yyyy"),
+    (shell("mkdir build"), "nyyy"),
+    (call("write_file", path="a.txt", text=""), "nnyy"),
+    (call("edit_file", path="src/a.py", old="a", new="b"), "nnyy"),
+    (shell("echo hi > a.txt"), "nnyy"),
+    (shell("git commit -m x"), "nnyy"),
+    (shell("pytest"), "nnny"),
+    (shell("rm -rf build"), "nnny"),
+    (shell("git push --force"), "nnny"),
+    (call("write_file", path=".git/hooks/pre-commit", text=""), "nnny"),
+    (call("image_generate", prompt="x", path="a.png"), "nnny"),
+    (call("tool_of_somebody", x=1), "nnny"),
+    (call("files__read-text", path="Makefile"), "nnny"),
+    (CallEntry(id="c1", name="activate_skill", input={"name": "x"}), "yyyy"),
+    (shell("perdure floor write system x"), "nnnn"),
+    (call("write_file", path="../mind/config.toml", text=""), "nnnn"),
+    (call("write_file", path="../mind/agents/default/agent.yaml", text=""), "nnnn"),
+    (call("write_file", path="/etc/passwd", text=""), "nnnn"),
+    (call("edit_file", path="link/passwd", old="a", new="b"), "nnnn"),
 ]
 
 
@@ -71,6 +71,41 @@ EXPECTED = [  # call, and whether it goes ahead in the modes ask, edits, yolo
 def test_a_mode_lets_calls_ahead(one: CallEntry, expected: str, folders: ProjectFolders) -> None:
     verdicts = [PermissionGate(folders, mode=mode).decide(one).is_allowed for mode in MODES]
     assert "".join("y" if verdict else "n" for verdict in verdicts) == expected
+
+
+def test_planning_no_rule_and_no_answer_lets_a_change_ahead(folders: ProjectFolders) -> None:
+    """The person is not even asked: what changes something belongs into the plan."""
+    gate = PermissionGate(folders, rules=rules(allow=["shell(pytest *)", "write_file"]), on_ask=answer("always"))
+    assert gate.decide(shell("make")).is_allowed
+    gate.mode = "plan"
+    for one in (shell("make"), shell("pytest"), call("write_file", path="a.txt", text=""), shell("cat ../outside.txt")):
+        permission = gate.decide(one)
+        assert not permission.is_allowed
+        assert "in plan mode only what reads may run" in permission.words
+    assert gate.decide(shell("git status && ls")).is_allowed
+    gate.mode = "ask"
+    assert gate.decide(shell("make")).is_allowed
+
+
+def test_the_person_sees_what_an_edit_would_change(folders: ProjectFolders) -> None:
+    (folders.root / "a.txt").write_text("one\ntwo\n")
+    requests: list[PermissionRequest] = []
+
+    def ask(request: PermissionRequest) -> PermissionAnswer:
+        requests.append(request)
+        return PermissionAnswer("deny")
+
+    gate = PermissionGate(folders, on_ask=ask)
+    gate.decide(call("edit_file", path="a.txt", old="two", new="2"))
+    gate.decide(call("write_file", path="b.txt", text="new\n"))
+    gate.decide(call("edit_file", path="a.txt", old="three", new="3"))
+    gate.decide(shell("make"))
+    edit, new_file, impossible, command = (request.change for request in requests)
+    assert edit is not None and (edit.old, edit.new) == ("one\ntwo\n", "one\n2\n")
+    assert edit.diff.splitlines()[2:] == ["@@ -1,2 +1,2 @@", " one", "-two", "+2"]
+    assert new_file is not None and (new_file.old, new_file.new, new_file.shown) == (None, "new\n", "b.txt")
+    assert impossible is None and command is None
+    assert (folders.root / "a.txt").read_text() == "one\ntwo\n"
 
 
 def test_the_person_is_asked_with_the_reason(folders: ProjectFolders) -> None:

@@ -74,6 +74,31 @@ def test_the_words_of_gemini_and_of_opencode() -> None:
     ) == ["s"]
 
 
+def test_the_words_of_qwen_and_of_kimi() -> None:
+    """Qwen Code reports the results of tools as prompts without text; Kimi Code sends a prompt in parts."""
+    typed = read(
+        "qwen-code", hook_event_name="UserPromptSubmit", prompt="see @a and all of a", submitted_prompt="see @a"
+    )
+    assert (typed.prompt, typed.is_human) == ("see @a", True)
+    assert not events.can_recall(read("qwen-code", hook_event_name="UserPromptSubmit", prompt=""), PERSON)
+    assert events.can_recall(read("kimi-code", hook_event_name="PostCompact"), ())
+    assert not events.can_recall(read("qwen-code", hook_event_name="PostCompact"), ())  # its session starts again
+    parts = [{"type": "text", "text": "why?"}, {"type": "image_url"}, 3, {"type": "text", "text": "now"}]
+    typed = read("kimi-code", hook_event_name="UserPromptSubmit", prompt=parts)
+    assert (typed.prompt, typed.is_human) == ("why?\nnow", True)
+    said = {"hook_event_name": "UserPromptSubmit"}
+    assert json.loads(events.render_answer(typed, said, text="a", notice="b")) == {"message": "a"}
+    assert events.render_answer(typed, said, text="", notice="b") == b""  # its model would read it
+
+
+def test_sub_agents_of_qwen_are_found_beside_its_chats(tmp_path: Path) -> None:
+    (tmp_path / "subagents" / "s").mkdir(parents=True)
+    (tmp_path / "subagents" / "s" / "agent-a.jsonl").touch()
+    said = {"hook_event_name": "Stop", "transcript_path": str(tmp_path / "chats" / "s.jsonl")}
+    found = events.list_transcripts(read("qwen-code", **said), said)
+    assert [path.name for path in found] == ["s.jsonl", "agent-a.jsonl"]
+
+
 def test_a_session_of_gemini_that_names_a_path_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "a.jsonl").write_text("")

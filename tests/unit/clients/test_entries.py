@@ -188,4 +188,6 @@ def test_each_client_has_its_settings_path(tmp_path):
         entries.find_server_settings("gemini-cli", home, moved)
         == tmp_path / "GEMINI_CLI_HOME" / ".gemini" / "settings.json"
     )
+    assert entries.find_server_settings("qwen-code", home, moved) == tmp_path / "QWEN_HOME" / "settings.json"
+    assert entries.find_server_settings("kimi-code", home, lambda _: None) == home / ".kimi-code" / "mcp.json"
     assert entries.find_server_settings("opencode", home, moved) == home / ".config" / "opencode" / "opencode.json"

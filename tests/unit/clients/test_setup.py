@@ -24,7 +24,7 @@ SETTINGS = b"""{
 """
 
 
-@pytest.fixture(params=["claude-code", "codex", "gemini-cli"])
+@pytest.fixture(params=["claude-code", "codex", "gemini-cli", "qwen-code"])
 def client(request) -> str:
     return request.param
 
@@ -153,6 +153,9 @@ def test_folder_setting_of_the_client_is_respected(tmp_path: Path) -> None:
     moved = {"GEMINI_CLI_HOME": "/g", "XDG_CONFIG_HOME": "/x", "XDG_DATA_HOME": "/d"}
     assert setup.find_client_settings("gemini-cli", tmp_path, moved.get) == Path("/g/.gemini/settings.json")
     assert setup.find_client_settings("opencode", tmp_path, moved.get) == Path("/x/opencode/plugin/perdure.js")
+    moved |= {"QWEN_HOME": "/q", "KIMI_CODE_HOME": "/k"}
+    assert setup.find_client_settings("qwen-code", tmp_path, moved.get) == Path("/q/settings.json")
+    assert setup.find_client_settings("kimi-code", tmp_path, moved.get) == Path("/k/config.toml")
     assert dict(transcripts.list_roots(tmp_path, moved.get))["opencode"] == Path("/d/opencode")
     assert setup.find_client_settings("opencode", tmp_path, lambda _: None).parts[-4:-1] == (
         ".config",

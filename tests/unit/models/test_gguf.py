@@ -1,4 +1,4 @@
-"""The header of a GGUF file: how large a context its model was trained for."""
+"""The header of a GGUF file: how large a context its model was trained for, and whether its template knows tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from perdure.models.gguf import GgufChat, read_trained_window
+from perdure.models.gguf import GgufChat, read_chat_template, read_trained_window
 from perdure.models.settings import ModelSettings
 
 
@@ -25,6 +25,7 @@ ARCHITECTURE = text("general.architecture") + struct.pack("<I", 8) + text("llama
 NAMES = text("tokenizer.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("ü")
 SCORES = text("tokenizer.scores") + struct.pack("<IIQ3f", 9, 6, 3, 0.1, 0.2, 0.3)
 FLAG = text("general.flag") + struct.pack("<I?", 7, True)
+TEMPLATE = text("tokenizer.chat_template") + struct.pack("<I", 8)
 WINDOW = text("llama.context_length") + struct.pack("<II", 4, 2048)
 
 
@@ -58,3 +59,20 @@ def test_the_window_is_at_most_what_the_model_was_trained_for(tmp_path: Path) ->
         assert GgufChat(settings).window_tokens == window_tokens
     absent = ModelSettings("gguf:x.gguf", str(tmp_path / "x.gguf"), urlsplit(""), window_tokens=8192)
     assert GgufChat(absent).window_tokens == 8192
+
+
+@pytest.mark.parametrize(
+    ("raw", "template", "takes_tools"),
+    [
+        (header(WINDOW, NAMES, TEMPLATE + text("{{ tools }}")), "{{ tools }}", True),
+        (header(TEMPLATE + text("{{ messages }}"), WINDOW), "{{ messages }}", False),
+        (header(WINDOW), "", False),
+        (header(text("tokenizer.chat_template") + struct.pack("<II", 4, 7)), "", False),
+        (header(text("tokenizer.chat_template"))[:-2], "", False),
+    ],
+)  # fmt: skip
+def test_a_template_without_tools_takes_none(tmp_path: Path, raw: bytes, template: str, takes_tools: bool) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(raw)
+    assert read_chat_template(path) == template
+    assert GgufChat(ModelSettings("gguf:model.gguf", str(path), urlsplit(""))).takes_tools == takes_tools

@@ -151,6 +151,36 @@ def test_more_threads_give_nearly_equal_vectors(built):
     assert np.abs(one - two).max() < 1e-3
 
 
+def test_a_session_that_was_begun_early_gives_the_same_bits(built):
+    """It is not packed for speed, and only the first MiniLM of the process takes it."""
+    texts = ["The tide table is signed at noon.", "a", "Wo steht der Hafen?"]
+    usual = MiniLM().embed(texts, "query")
+    local_embedders.begin_loading(EmbedderConfig())
+    assert list(local_embedders._early_sessions) == [local_embedders.WEIGHTS_FOLDER]
+    early, later = MiniLM().embed(texts, "query"), MiniLM().embed(texts, "query")
+    assert (early == usual).all() and (later == usual).all()
+    assert local_embedders._early_sessions == {}
+
+
+def test_nothing_is_begun_early_for_other_settings(built, tmp_path):
+    for kind in ("static", "off"):
+        local_embedders.begin_loading(EmbedderConfig(kind=kind))
+    local_embedders.begin_loading(EmbedderConfig(), folder=tmp_path)  # no weights there
+    assert local_embedders._early_sessions == {}
+
+
+def test_what_fails_early_is_raised_at_the_first_text(built, tmp_path):
+    size = (local_embedders.WEIGHTS_FOLDER / local_embedders.MINILM_MODEL).stat().st_size
+    with (tmp_path / local_embedders.MINILM_MODEL).open("wb") as file:
+        file.truncate(size)
+    (tmp_path / local_embedders.MINILM_VOCABULARY).symlink_to(
+        local_embedders.WEIGHTS_FOLDER / local_embedders.MINILM_VOCABULARY
+    )
+    local_embedders.begin_loading(EmbedderConfig(), folder=tmp_path)
+    with pytest.raises(WeightsDamaged):
+        MiniLM(folder=tmp_path).embed(["a"], "query")
+
+
 def test_minilm_reads_256_tokens(built):
     head = "word " * (MINILM_MAX_TOKENS - 2)
     model = MiniLM(threads=1)

@@ -6,8 +6,10 @@ import base64
 import difflib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from io import BufferedReader
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.image_size import IMAGE_TYPES, find_image_type, read_image_size
@@ -79,7 +81,9 @@ def _is_true(_: Mapping[str, Any]) -> bool:
     return True
 
 
-def read_file(folders: ProjectFolders, path: str, offset: int, limit: int) -> ToolOutput:
+def read_file(
+    folders: ProjectFolders, path: str, offset: int = 1, limit: int = MAX_LINES, *, max_bytes: int = MAX_BYTES
+) -> ToolOutput:  # fmt: skip
     """Return lines of a text file, from `offset` on. Raises ToolError."""
     resolved = folders.check(path)
     shown = folders.show(resolved)
@@ -90,7 +94,7 @@ def read_file(folders: ProjectFolders, path: str, offset: int, limit: int) -> To
             raise ToolError(_describe_binary(shown, probe, n_bytes))
         lines = _iter_lines(file)
         n_skipped = sum(1 for _, _ in zip(range(offset - 1), lines, strict=False))
-        cut = take_first((_decode(raw) for raw in lines), max_lines=min(limit, MAX_LINES))
+        cut = take_first((_decode(raw) for raw in lines), max_lines=min(limit, MAX_LINES), max_bytes=max_bytes)
         last = n_skipped + len(cut.lines)
         if not cut.lines:
             if n_bytes == 0:
@@ -101,8 +105,8 @@ def read_file(folders: ProjectFolders, path: str, offset: int, limit: int) -> To
         n_lines = _count_all(file, n_bytes)
     total = f" of {n_lines:,}" if n_lines else ""
     note = f"[Lines {offset:,} to {last:,}{total}. Read on with offset={last + 1}.]"
-    if len(cut.lines) == 1 and len(cut.lines[0].encode()) >= MAX_BYTES - 4:
-        note = f"[The beginning of line {offset:,}{total}, which has more than {MAX_BYTES // 1024} KB. Go on with offset={last + 1}.]"  # fmt: skip  # noqa: E501
+    if len(cut.lines) == 1 and len(cut.lines[0].encode()) >= max_bytes - 4:
+        note = f"[The beginning of line {offset:,}{total}, which has more than {max_bytes // 1024} KB. Go on with offset={last + 1}.]"  # fmt: skip  # noqa: E501
     return ToolOutput("\n".join([*cut.lines, "", note]))
 
 
@@ -137,6 +141,51 @@ def _describe_binary(shown: str, probe: bytes, n_bytes: int) -> str:
     return f"{shown} is a binary file ({n_bytes:,} bytes), no text. shell can tell more: file, strings, xxd"
 
 
+@dataclass(frozen=True)
+class FileChange:
+    """A change of one text file, made or to be made."""
+
+    path: Path  # absolute and resolved
+    shown: str  # as a model reads it: relative to where commands run, where it can be
+    old: str | None  # the whole text before; None for a new file
+    new: str
+
+    @property
+    def diff(self) -> str:
+        """The unified diff; "" if nothing changes."""
+        return make_diff(self.old or "", self.new, self.shown)
+
+
+def preview_change(folders: ProjectFolders, tool: str, given: Mapping[str, Any]) -> FileChange | None:
+    """Return what a call of write_file or edit_file would change now; nothing is written.
+
+    None for another tool, for a file that is no text, and for a call that cannot work: its error is the tool's to tell.
+    """
+    try:
+        if tool == "write_file":
+            return _preview_write(folders, given["path"], given["text"])
+        if tool == "edit_file":
+            edit = compute_edit(folders, given["path"], given["old"], given["new"])
+            return FileChange(edit.path, folders.show(edit.path), _to_unicode(edit.old), _to_unicode(edit.new))
+    except (ToolError, OSError):
+        return None
+    return None
+
+
+def _preview_write(folders: ProjectFolders, path: str, text: str) -> FileChange | None:
+    resolved = folders.check(path, is_write=True)
+    old = folders.read_whole(resolved) if resolved.exists() else None
+    if old is not None and b"\0" in old[:_PROBE_BYTES]:
+        return None
+    before = None if old is None else old.decode("utf-8", "replace")
+    return FileChange(resolved, folders.show(resolved), before, _to_unicode(text))
+
+
+def _to_unicode(text: str) -> str:
+    """Return a text without the lone surrogates that stand for bytes which are no UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def write_file(folders: ProjectFolders, path: str, text: str) -> ToolOutput:
     """Write a whole file. Raises ToolError."""
     resolved = folders.check(path, is_write=True)
@@ -158,6 +207,26 @@ def edit_file(folders: ProjectFolders, path: str, old: str, new: str) -> ToolOut
 
     Bytes that are no UTF-8, the byte order mark and line endings stay as they are.
     """
+    edit = compute_edit(folders, path, old, new)
+    folders.replace(edit.path, edit.new.encode("utf-8", "surrogateescape"))
+    how = "" if edit.is_exact else " (found by its letters: quotes, blanks or line ends differed)"
+    shown = folders.show(edit.path)
+    diff = make_diff(edit.old, edit.new, shown)
+    return ToolOutput(f"Edited {shown}, first changed line {edit.first_line}{how}.\n{diff}")
+
+
+class Edit(NamedTuple):
+    """What edit_file makes of a file. Its texts hold bytes that are no UTF-8 as lone surrogates."""
+
+    path: Path
+    old: str  # the whole text before
+    new: str
+    first_line: int  # that changes, counted from 1
+    is_exact: bool  # False: the text was found by its letters
+
+
+def compute_edit(folders: ProjectFolders, path: str, old: str, new: str) -> Edit:
+    """Return a file with `new` in the one place where `old` stands; nothing is written. Raises ToolError."""
     resolved = folders.check(path, is_write=True)
     shown, data = folders.show(resolved), folders.read_whole(resolved)
     if b"\0" in data[:_PROBE_BYTES]:
@@ -176,12 +245,8 @@ def edit_file(folders: ProjectFolders, path: str, old: str, new: str) -> ToolOut
     start, end = spans.places[0]
     is_crlf = "\r\n" in text and text.count("\r\n") * 2 > text.count("\n")
     inserted = new.replace("\r\n", "\n").replace("\n", "\r\n") if is_crlf else new
-    edited = text[:start] + inserted + text[end:]
-    folders.replace(resolved, edited.encode("utf-8", "surrogateescape"))
-    how = "" if spans.is_exact else " (found by its letters: quotes, blanks or line ends differed)"
-    first_line = text.count("\n", 0, start) + 1
-    diff = make_diff(text, edited, shown)
-    return ToolOutput(f"Edited {shown}, first changed line {first_line + _count_same_lines(text[start:end], inserted)}{how}.\n{diff}")  # fmt: skip  # noqa: E501
+    first_line = text.count("\n", 0, start) + 1 + _count_same_lines(text[start:end], inserted)
+    return Edit(resolved, text, text[:start] + inserted + text[end:], first_line, spans.is_exact)
 
 
 def _count_same_lines(old: str, new: str) -> int:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -29,7 +29,7 @@ MAX_PASTE_ROWS = 20
 MAX_HISTORY_CHARS = 10_000  # a longer message is not kept in the history
 _PASTE_WORD = re.compile(r"\[paste \d+: [\d,]+ characters, [\d,]+ rows\]")
 MAX_FILES = 200  # of a folder, that are offered
-_STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "prompt": "bold ansigreen"})
+STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "prompt": "bold ansigreen"})
 
 
 class LineHistory(FileHistory):
@@ -68,11 +68,11 @@ class InputCompleter(Completer):
             return
         word = document.get_word_before_cursor(WORD=True)
         if word.startswith("@"):
-            yield from self._list_files(word[1:])
+            yield from self._list_files(word[1:], is_mention=True)
         elif complete_event.completion_requested and ("/" in word or word.startswith(("~", "."))):
             yield from self._list_files(word)
 
-    def _list_files(self, beginning: str) -> Iterator[Completion]:
+    def _list_files(self, beginning: str, *, is_mention: bool = False) -> Iterator[Completion]:
         folder_name, slash, name = beginning.rpartition("/")
         folder = self._cwd / Path(folder_name + slash).expanduser()
         try:
@@ -85,7 +85,17 @@ class InputCompleter(Completer):
         except (OSError, ValueError):
             return
         for file_name, is_folder in sorted(matches)[:MAX_FILES]:
-            yield Completion(file_name + "/" * is_folder, -len(name))
+            if is_mention and " " in file_name and not is_folder:
+                yield Completion(f'"{folder_name}{slash}{file_name}"', -len(beginning), display=file_name)
+            else:
+                yield Completion(file_name + "/" * is_folder, -len(name))
+
+
+class TypedMessage(NamedTuple):
+    """One message."""
+
+    text: str
+    typed: str  # the same without the text of large pastes
 
 
 class InputLine:
@@ -103,26 +113,26 @@ class InputLine:
             multiline=True,
             key_bindings=self._bind_keys(),
             bottom_toolbar=self._get_toolbar,
-            style=_STYLE,
+            style=STYLE,
             prompt_continuation="  ",
             reserve_space_for_menu=4,
             enable_suspend=True,
         )
         self._prompt.default_buffer.on_text_changed += self._stay
 
-    def read(self, start_work: Callable[[], Future[Any]] | None = None) -> str:
+    def read(self, start_work: Callable[[], Future[Any]] | None = None, *, typed_ahead: str = "") -> TypedMessage:
         """Return the next message. Raises EOFError when the person leaves.
 
         start_work: begins work in another thread when the line is on the screen; if the work fails, its error is raised
-        here.
+        here. typed_ahead: stands in the line already.
         """
         self._wants_to_leave = False
         if start_work:
             self._start_when_shown(start_work)
-        line = self._prompt.prompt([("class:prompt", "› ")])
+        typed = text = self._prompt.prompt([("class:prompt", "› ")], default=typed_ahead)
         for word, pasted in self._pastes.items():
-            line = line.replace(word, pasted)
-        return line
+            text = text.replace(word, pasted)
+        return TypedMessage(text, typed)
 
     def redraw(self) -> None:
         """Draw the line below the input anew, if a message is being typed; from any thread."""

@@ -26,22 +26,24 @@ from rich.text import Text
 
 from perdure.errors import ModelCancelled, PerdureError
 from perdure.formats.perdure import Message
-from perdure.session.spending import sum_spending
 from perdure.surfaces.chat.input_line import InputLine
 from perdure.surfaces.chat.notices import format_call, format_recall
+from perdure.surfaces.chat.person_question import ModelQuestion, PersonQuestion, TurnLink
+from perdure.surfaces.chat.question_line import QuestionLine
+from perdure.surfaces.chat.request_text import format_request
 from perdure.surfaces.chat.session_thread import SessionHolder
 from perdure.surfaces.chat.slash_commands import COMMANDS, find_nearest, parse_command
 from perdure.surfaces.chat.status_bar import list_pieces
 from perdure.surfaces.chat.turn_screen import FRAME_S, TurnEvent, TurnScreen
-from perdure.surfaces.units import format_count
 from perdure.text import one_line, printable
 
 if TYPE_CHECKING:
+    from perdure.agent.permission import Mode, PermissionAnswer, PermissionRequest
     from perdure.session.session import TurnListener
 
 CANCEL_S = 0.15  # after Ctrl-C a turn has so long to end before the prompt is back
 RunCommand = Callable[[Sequence[str], Sequence[str]], None]  # (words of a `perdure` command, its arguments)
-TurnWork = Callable[["TurnListener", threading.Event], Any]
+TurnWork = Callable[[TurnLink], Any]
 
 
 class TerminalChat:
@@ -50,6 +52,8 @@ class TerminalChat:
     def __init__(self, console: Console, thread: SessionHolder, line: InputLine, run_command: RunCommand) -> None:
         """run_command: runs a command of the command line in this home, and prints its answer."""
         self._console, self._thread, self._line, self._run_command = console, thread, line, run_command
+        self._questions = QuestionLine(lambda: to_toolbar(self.list_status()))
+        self._mode_before_plan: Mode = "ask"
         thread.on_change = line.redraw
         self._actions: dict[str, Callable[[str], None]] = {
             "search": lambda text: self._run_command(["search"], _split_words(text)),
@@ -63,7 +67,7 @@ class TerminalChat:
             "notes": self._note,
             "profile": lambda _: self._run_command(["floor", "show"], ["profile"]),
             "model": self._change_model,
-            "mode": self._show_mode,
+            "mode": self._change_mode,
             "cost": self._show_cost,
             "help": self._show_help,
         }
@@ -75,15 +79,13 @@ class TerminalChat:
         """
         while True:
             try:
-                text = self._line.read(opening)
+                text, typed = self._line.read(opening, typed_ahead=self._questions.take_typed_ahead())
             except EOFError:
                 break
-            if opening is not None:
-                self._show_notices()
             opening = None
             command = parse_command(text)
             if command is None:
-                self._run_turn(functools.partial(self._thread.say, text))
+                self._run_turn(functools.partial(self._thread.say, text, typed))
             elif command[0] in ("exit", "quit"):
                 break
             else:
@@ -100,7 +102,8 @@ class TerminalChat:
         """Show what happens until the work in the session's thread has ended or was cancelled."""
         events: queue.SimpleQueue[TurnEvent] = queue.SimpleQueue()
         cancel = threading.Event()
-        future = self._thread.submit(lambda: work(self._make_listener(events), cancel))
+        link = self._make_link(events, cancel)
+        future = self._thread.submit(lambda: work(link))
         self._console.print()
         with _catch_interrupt(cancel), _silence_keys(), TurnScreen(self._console, self._make_status) as screen:
             self._follow_turn(future, events, cancel, screen)
@@ -127,7 +130,11 @@ class TerminalChat:
         cancelled_s, drawn_s = None, 0.0
         while not (future.done() and events.empty()):
             try:
-                screen.show(events.get(timeout=FRAME_S / 2))
+                event = events.get(timeout=FRAME_S / 2)
+                if event.kind == "question":
+                    self._answer(event.value, cancel, screen)
+                else:
+                    screen.show(event)
             except queue.Empty:
                 pass
             now_s = time.monotonic()
@@ -138,6 +145,58 @@ class TerminalChat:
             if now_s - drawn_s >= FRAME_S:
                 drawn_s = now_s
                 screen.draw()
+
+    def _answer(self, question: PersonQuestion, cancel: threading.Event, screen: TurnScreen) -> None:
+        """Ask the person. Ctrl-C gives no answer, which denies a call, and cancels the turn."""
+        subject = question.subject
+        answer = None
+        with screen.interrupt("" if isinstance(subject, ModelQuestion) else subject.call.id):
+            self._questions.drain(cancel)
+            try:
+                answer = self._ask(subject, cancel)
+            except KeyboardInterrupt:
+                cancel.set()
+        question.answer(answer)
+
+    def _ask(
+        self, subject: PermissionRequest | ModelQuestion, cancel: threading.Event
+    ) -> PermissionAnswer | str | None:
+        if isinstance(subject, ModelQuestion):
+            return self._ask_words(subject, cancel)
+        return self._ask_permission(subject, cancel)
+
+    def _ask_permission(self, request: PermissionRequest, cancel: threading.Event) -> PermissionAnswer:
+        from perdure.agent.permission import PermissionAnswer
+
+        for row in format_request(request):
+            self._console.print(row)
+        label = f"Allow it? y: once · a: {request.always_scope}, in this session · n: no "
+        choice: Any = self._questions.ask_key(label, {"y": "once", "a": "always", "n": "deny"}, cancel)
+        words = self._questions.ask_words("No. What instead? (Enter: nothing) ", cancel) if choice == "deny" else ""
+        shown = {"once": "allowed once", "always": f"allowed in this session: {request.always_scope}"}
+        self._print(f"  {shown.get(choice, f'denied: {words}' if words else 'denied')}", style="dim")
+        return PermissionAnswer(choice, words)
+
+    def _ask_words(self, question: ModelQuestion, cancel: threading.Event) -> str | None:
+        """Return the answer to the model's question; the number of a choice stands for it."""
+        self._print(f"? {printable(question.question)}", style="bold cyan")
+        for number, choice in enumerate(question.choices, start=1):
+            self._print(f"  {number}  {printable(choice)}")
+        words = self._questions.ask_words("Answer: ", cancel)
+        choices = {str(number): choice for number, choice in enumerate(question.choices, start=1)}
+        answer = choices.get(words, words)
+        self._print(f"  {printable(answer) or 'no answer'}", style="dim")
+        return answer or None
+
+    def _make_link(self, events: queue.SimpleQueue[TurnEvent], cancel: threading.Event) -> TurnLink:
+        def ask(subject: PermissionRequest | ModelQuestion) -> Any:
+            question = PersonQuestion(subject)
+            events.put(TurnEvent("question", question))
+            return question.wait(cancel)
+
+        return TurnLink(
+            self._make_listener(events), cancel, ask, lambda words: events.put(TurnEvent("note", printable(words)))
+        )
 
     def _make_listener(self, events: queue.SimpleQueue[TurnEvent]) -> TurnListener:
         from perdure.session.session import TurnListener
@@ -209,17 +268,12 @@ class TerminalChat:
         """Print which session this is, and where to find more."""
         self._print(f"{name} · /help lists the commands", style="dim")
 
-    def _show_notices(self) -> None:
-        for notice in self._thread.submit(self._thread.list_notices).result():
-            self._print(notice, style="yellow")
-
     def show_opening(self) -> None:
         """Print which session this is, and the end of what was said in it."""
         messages = [
             entry for entry in self._thread.submit(self._thread.read_path).result() if isinstance(entry, Message)
         ]
         self.show_greeting(f"session {self._get_session()}")
-        self._show_notices()
         last_user = max((n for n, message in enumerate(messages) if message.role == "user"), default=None)
         if last_user is None:
             return
@@ -231,17 +285,45 @@ class TerminalChat:
                 self._console.print(Markdown(printable(message.text), hyperlinks=False))
 
     def _compact(self, focus: str) -> None:
-        def work(listener: TurnListener, cancel: threading.Event) -> bool:
-            return self._thread.compact(focus, listener, cancel) is not None
+        def work(link: TurnLink) -> bool:
+            return self._thread.compact(focus, link) is not None
 
         if self._run_turn(work) is False:
             self._print("Nothing was left out: the session is as it was.", style="dim")
 
     def _toggle_planning(self, _: str) -> None:
-        is_planning = not self._thread.is_planning
-        self._thread.set_planning(is_planning=is_planning)
+        mode = self._thread.submit(lambda: self._thread.agent.gate.mode).result()
+        if mode == "plan":
+            self._use_mode(self._mode_before_plan)
+        else:
+            self._mode_before_plan = mode
+            self._use_mode("plan")
+
+    def _change_mode(self, name: str) -> None:
+        from perdure.agent.permission import MODES
+
+        mode = next((mode for mode in MODES if mode == name), None)
+        if mode:
+            self._use_mode(mode)
+        elif name:
+            self._print(f"There is no mode {name}: {', '.join(MODES)}", style="yellow")
+        else:
+            self._show_mode()
+
+    def _use_mode(self, mode: Mode) -> None:
+        self._thread.submit(lambda: self._thread.use_mode(mode)).result()
+        self._show_mode()
+
+    def _show_mode(self) -> None:
+        from perdure.agent.permission import MODE_MEANINGS
+
+        agent = self._thread.submit(lambda: self._thread.agent).result()
+        mode, names = agent.gate.mode, agent.session.tool_names
+        self._print(f"Mode {mode}: {MODE_MEANINGS[mode]}. /mode MODE changes it, /plan begins and ends planning.")
         self._print(
-            "Planning: the model is asked for plans alone. /plan again ends it." if is_planning else "Planning ended."
+            f"The model may call: {', '.join(names)}. {agent.sandbox.summary}"
+            if names
+            else (f"The model has no tools: {agent.tools_problem or 'agent.yaml gives none'}.")
         )
 
     def _note(self, text: str) -> None:
@@ -257,22 +339,11 @@ class TerminalChat:
         if status:
             self._print(f"{status.model}, {status.window_tokens:,} tokens of context")
 
-    def _show_mode(self, _: str) -> None:
-        names = self._thread.submit(lambda: self._thread.session.tool_names).result()
-        if names:
-            self._print(f"The model may call: {', '.join(names)}.")
-        else:
-            self._print("The model has no tools in this chat, so there is nothing to allow or to refuse.")
-
     def _show_cost(self, _: str) -> None:
-        spent = sum_spending(self._thread.submit(self._thread.read_path).result())
-        money_text = "price unknown" if spent.money is None else f"{spent.money:.4f}"
-        self._print(
-            f"{format_count(spent.n_answers, 'answer')}: {spent.n_input:,} tokens read, {spent.n_cached:,} from the "
-            f"cache, {spent.n_cache_write:,} into it, {spent.n_output:,} written; {money_text}"
-        )
-        if spent.n_unpriced and spent.money is not None:
-            self._print(f"Without {format_count(spent.n_unpriced, 'answer')} of unknown price.", style="dim")
+        from perdure.surfaces.session_costs import list_costs
+
+        for line in list_costs(self._thread.submit(self._thread.sum_cost).result()):
+            self._print(line)
 
     def _print(self, text: str, *, style: str = "") -> None:
         self._console.print(Text(text, style=style))

@@ -5,7 +5,8 @@ Text of a model is untrusted: control characters never reach the terminal, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -17,17 +18,20 @@ from rich.text import Text
 from perdure.formats.perdure import Message
 from perdure.surfaces.chat.markdown_blocks import split_finished
 from perdure.surfaces.chat.notices import CALL_CHARS, format_call
+from perdure.surfaces.chat.request_text import format_diff
 from perdure.text import one_line, printable
 
 FRAME_S = 1 / 15  # between two drawings of what is not finished
+FOLDED_ROWS = 30  # of a change that are shown, where the person was not asked about it
 _RESERVED_ROWS = 3  # of the terminal, for the status and a margin
+_CHANGING_TOOLS = ("write_file", "edit_file")
 
 
 class TurnEvent(NamedTuple):
     """Something that happens in a turn."""
 
-    kind: Literal["text", "thought", "note", "call", "output"]
-    value: Any  # a str; of a call a CallEntry, of an output a Message
+    kind: Literal["text", "thought", "note", "call", "output", "question"]
+    value: Any  # a str; of a call a CallEntry, of an output a Message, of a question a PersonQuestion
 
 
 class LastRows:
@@ -53,24 +57,34 @@ class TurnScreen:
         self._kind: Literal["text", "thought"] = "text"
         self._pending = ""  # text that is not finished
         self._running: dict[str, str] = {}  # id of a call that goes on -> what it says
+        self._asked: set[str] = set()  # ids of calls that the person was asked about, and has seen
         self._is_first = True
-        self._live = Live(
-            console=console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            vertical_overflow="crop",
-        )
+        self._live = _make_live(console)
 
     def __enter__(self) -> TurnScreen:
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_live()
+        self._finish_text()
+
+    def _end_live(self) -> None:
         self._live.update(Text(""))
         self._live.stop()
+
+    @contextmanager
+    def interrupt(self, call_id: str = "") -> Iterator[None]:
+        """Leave the terminal to a question. call_id: of the call that it is about, which it shows in full."""
         self._finish_text()
+        self._asked.add(call_id)
+        self._end_live()
+        self._console.print()
+        try:
+            yield
+        finally:
+            self._live = _make_live(self._console)
+            self._live.start()
 
     def show(self, event: TurnEvent) -> None:
         """Take an event; the text of it is drawn with the next `draw`."""
@@ -111,15 +125,41 @@ class TurnScreen:
 
     def _print_output(self, message: Message) -> None:
         style = "red" if message.is_error else "cyan"
-        first_row = one_line(message.text, CALL_CHARS)
+        rows = message.text.splitlines() or [""]
         call_text = self._running.pop(message.call_id, message.tool)  # a call that was refused never ran
-        self._print(Text(f"● {call_text} → {first_row}", style=style, no_wrap=True, overflow="ellipsis"))
+        summary, change = _split_change(message, rows)
+        more = f" (+{len(rows) - 1} rows)" if len(rows) > 1 and not change else ""
+        line = Text(f"● {call_text} → ", style=style, no_wrap=True, overflow="ellipsis")
+        line.truncate(max(20, self._console.width - min(len(summary), CALL_CHARS) - len(more)))
+        self._print(line.append(one_line(summary, CALL_CHARS) + more))
+        if change and message.call_id not in self._asked:
+            folded = len(change) - FOLDED_ROWS
+            self._console.print(format_diff(change[:FOLDED_ROWS]))
+            if folded > 0:
+                self._console.print(Text(f"… {folded} more rows", style="dim"))
 
     def _print(self, renderable: RenderableType) -> None:
         if not self._is_first:
             self._console.print()
         self._is_first = False
         self._console.print(renderable)
+
+
+def _make_live(console: Console) -> Live:
+    return Live(
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        vertical_overflow="crop",
+    )
+
+
+def _split_change(message: Message, rows: list[str]) -> tuple[str, list[str]]:
+    """Return the first row of an output, and the rows of the change behind it; none if it is no change of a file."""
+    is_change = message.tool in _CHANGING_TOOLS and not message.is_error and rows[1:2] and rows[1].startswith("--- ")
+    return rows[0], rows[1:] if is_change else []
 
 
 def _split_paragraphs(thoughts: str) -> tuple[str, str]:

@@ -4,7 +4,10 @@ runs.
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+import threading
 
 import click
 
@@ -97,3 +100,24 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except SystemExit as ending:
+        if ending.code is None or isinstance(ending.code, int):
+            _end_process(ending.code or 0)
+        raise
+
+
+def _end_process(status: int) -> None:
+    """End the process without taking its modules and its model apart, which takes 15 to 50 ms.
+
+    All that an ordinary end does for others is done: output is flushed, exit handlers have run, and no thread still
+    works. Returns where that cannot be said.
+    """
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        return
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # nobody reads it any more: the ordinary end says so
+        return
+    os._exit(status)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
@@ -19,9 +20,10 @@ from perdure.errors import ModelCancelled, UsageError
 from perdure.surfaces.cli.common import Shell, command
 
 if TYPE_CHECKING:
+    from perdure.agent.agent import Agent
     from perdure.agent.permission import Mode, PermissionAnswer, PermissionRequest
     from perdure.home import Home
-    from perdure.session.session import Session, TurnListener
+    from perdure.session.session import TurnListener
 
 INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
 
@@ -36,6 +38,7 @@ INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
   perdure ask --continue "and when?"       with the last one of this project
   perdure ask "the release date" --json
   perdure ask --agent mira --max-turns 20 --porcelain < mail.txt
+  perdure ask "what does @src/shop/cart.py do?"                  the file goes with the message
   perdure ask --mode edits "make the tests of the cart pass"     with tools; docs/agent.md""",
 )
 @click.argument("message", nargs=-1)
@@ -49,7 +52,9 @@ INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
     "--max-turns", type=click.IntRange(1), metavar="N", help="At most N answers of the model (tools between)."
 )
 @click.option(
-    "--mode", type=click.Choice(("ask", "edits", "yolo")), help="Give the model tools, and say what runs unasked."
+    "--mode",
+    type=click.Choice(("plan", "ask", "edits", "yolo")),
+    help="Give the model tools, and say what runs unasked.",
 )
 @click.option("--porcelain", is_flag=True, help="Print the answer alone, as plain text, at its end, in any terminal.")
 def ask_command(
@@ -68,35 +73,39 @@ def ask_command(
     Standard output gets the answer alone; in a terminal, standard error tells what was recalled and which session it
     is. docs/chat.md lists the exit statuses.
 
-    With --mode the model has the tools of agent.yaml. What needs a permission is asked in a terminal, and denied
-    without one.
+    `@PATH` in a word that is typed attaches a file of the project: its text, or an image. With --mode the model has the
+    tools of agent.yaml. What needs a permission is asked in a terminal, and denied without one.
     """
-    text = _read_message(message)
+    typed, text = _read_message(message)
     resume = choose_session(resume, is_last=is_last)
     is_quiet = porcelain or shell.as_json
+    cancel = threading.Event()
     with (
         shell.open_home(create=True, agent=agent) as home,
-        _open_session(shell, home, resume, model=model, mode=mode, max_turns=max_turns) as session,
+        _open_agent(shell, home, resume, model=model, mode=mode, max_turns=max_turns, cancel=cancel) as opened,
     ):
         if sys.stderr.isatty() and not is_quiet:
             for notice in home.floor.find_notices().values():
                 shell.note(notice)
-        cancel = threading.Event()
+        attachments = opened.attach(typed)
+        for problem in attachments.problems:
+            shell.note(problem)
         earlier_handler = signal.signal(signal.SIGINT, lambda *_: _cancel_once(cancel))
         try:
-            answer = session.say(text, listener=_make_listener(shell, is_quiet=is_quiet), cancel=cancel)
+            listener = _make_listener(shell, is_quiet=is_quiet)
+            answer = opened.say(text, attachments, listener=listener, cancel=cancel)
         except ModelCancelled:
             sys.exit(INTERRUPTED_STATUS)
         finally:
             signal.signal(signal.SIGINT, earlier_handler)
         if shell.as_json:
-            shell.print_json({"session": session.session, "answer": msgspec.to_builtins(answer)})
+            shell.print_json({"session": opened.session.session, "answer": msgspec.to_builtins(answer)})
         elif porcelain:
             click.echo(answer.text)
         else:
             click.echo()
             if sys.stderr.isatty():
-                shell.note(f'perdure ask --resume {session.session} "…"   goes on from here')
+                shell.note(f'perdure ask --resume {opened.session.session} "…"   goes on from here')
 
 
 def choose_session(resume: str, *, is_last: bool) -> str:
@@ -106,44 +115,72 @@ def choose_session(resume: str, *, is_last: bool) -> str:
     return "last" if is_last else resume
 
 
-@contextlib.contextmanager
-def _open_session(
-    shell: Shell, home: Home, resume: str, *, model: str, mode: Mode | None, max_turns: int | None
-) -> Iterator[Session]:
-    """Open a session; with a mode, one with tools."""
-    from perdure.floor.platforms import CONSOLE
-    from perdure.session.session import find_chat, open_session
-    from perdure.session.turn_budget import TurnBudget
-
-    cwd, budget = str(Path.cwd()), TurnBudget(max_turns=max_turns or 0)
-    if mode is None:
-        with open_session(
-            home, resume, cwd=cwd, chat=find_chat(home, model), budget=budget, platform=CONSOLE
-        ) as session:
-            yield session
-        return
+def _open_agent(
+    shell: Shell, home: Home, resume: str, *, model: str, mode: Mode | None, max_turns: int | None, cancel: Event
+) -> Agent:  # fmt: skip
+    """Open a session; without a mode, one without tools."""
     from perdure.agent.agent import open_agent
+    from perdure.floor.platforms import CONSOLE
+    from perdure.session.session import find_chat
 
-    on_ask = functools.partial(_ask_permission, shell) if sys.stdin.isatty() and sys.stderr.isatty() else None
-    chat = find_chat(home, model) if model else None  # else the one of agent.yaml
-    with open_agent(
-        home, resume, cwd=cwd, chat=chat, mode=mode, max_turns=max_turns, on_ask=on_ask, platform=CONSOLE
-    ) as agent:
-        for text in (agent.sandbox.summary, *agent.notices):
+    is_attended = sys.stdin.isatty() and sys.stderr.isatty()
+    agent = open_agent(
+        home,
+        resume,
+        cwd=str(Path.cwd()),
+        chat=find_chat(home, model) if model else None,  # else the one of agent.yaml
+        mode=mode,
+        max_turns=max_turns,
+        on_ask=functools.partial(_ask_permission, shell, cancel) if is_attended else None,
+        on_question=functools.partial(_ask_question, shell, cancel) if is_attended else None,
+        has_tools=mode is not None,
+        platform=CONSOLE,
+    )
+    if mode is not None:
+        for text in (agent.tools_problem or agent.sandbox.summary, *agent.notices):
             shell.note(text)
-        yield agent.session
+    return agent
 
 
-def _ask_permission(shell: Shell, request: PermissionRequest) -> PermissionAnswer:
-    """Ask in the terminal whether a call may run."""
+def _ask_permission(shell: Shell, cancel: Event, request: PermissionRequest) -> PermissionAnswer:
+    """Ask in the terminal whether a call may run. Ctrl-C denies it and ends the turn."""
     from perdure.agent.permission import CHOICES, PermissionAnswer
+    from perdure.text import spell_out
+
+    shown = request.change.diff if request.change else json.dumps(request.call.input, ensure_ascii=False)
+    shell.note(spell_out(f"{request.call.name} {shown}\n  {request.reason}"))  # all of it: what is left out may harm
+    with _end_turn(cancel):
+        choice = click.prompt("Allow? once, always, deny", type=click.Choice(CHOICES), default="deny", err=True)
+        words = click.prompt("What instead?", default="", show_default=False, err=True) if choice == "deny" else ""
+        return PermissionAnswer(choice, words)
+    return PermissionAnswer("deny")
+
+
+def _ask_question(shell: Shell, cancel: Event, question: str, choices: Sequence[str]) -> str | None:
+    """Ask in the terminal what the model wants to know; None for no answer."""
     from perdure.text import printable
 
-    call = printable(json.dumps(request.call.input, ensure_ascii=False))  # all of it: an end that is not shown may harm
-    shell.note(f"{request.call.name} {call}\n  {printable(request.reason)}")
-    choice = click.prompt("Allow? once, always, deny", type=click.Choice(CHOICES), default="deny", err=True)
-    words = click.prompt("What instead?", default="", show_default=False, err=True) if choice == "deny" else ""
-    return PermissionAnswer(choice, words)
+    shell.note(printable("\n  - ".join([question, *choices])))
+    with _end_turn(cancel):
+        answer: str = click.prompt("Answer", default="", show_default=False, err=True)
+        return answer or None
+    return None
+
+
+@contextlib.contextmanager
+def _end_turn(cancel: Event) -> Iterator[None]:
+    """Let Ctrl-C at a question end the turn."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except (click.Abort, KeyboardInterrupt):
+        cancel.set()
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
 
 
 def _cancel_once(cancel: threading.Event) -> None:
@@ -165,6 +202,7 @@ def _make_listener(shell: Shell, *, is_quiet: bool) -> TurnListener:
         on_text=_print_piece,
         on_recall=lambda reply: shell.note(format_recall(reply.notice)) if reply.notice else None,
         on_call=lambda call: shell.note(format_call(call)),
+        on_compact=shell.note,
     )
 
 
@@ -174,12 +212,16 @@ def _print_piece(piece: str) -> None:
     click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
 
 
-def _read_message(message: Sequence[str]) -> str:
-    """Return the words of the message; a `-` among them, or no word at all, stands for standard input."""
+def _read_message(message: Sequence[str]) -> tuple[str, str]:
+    """Return (the words that were typed, the message).
+
+    A `-` among the words, or no word at all, stands for standard input.
+    """
     words = [word for word in message if word != "-"]
     is_piped = len(words) < len(message) or not (words or sys.stdin.isatty())
     piped = sys.stdin.buffer.read().decode("utf-8", "replace") if is_piped else ""
-    text = "\n\n".join(filter(None, (" ".join(words), piped)))
+    typed = " ".join(words)
+    text = "\n\n".join(filter(None, (typed, piped)))
     if not text.strip():
         raise UsageError("give a message, or `-` to read it from standard input")
-    return text
+    return typed, text

@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from perdure.errors import UsageError
 from perdure.lazy_module import is_installed
 from perdure.surfaces.cli.ask import choose_session
 from perdure.surfaces.cli.common import Shell, command
+
+if TYPE_CHECKING:
+    from perdure.agent.permission import Mode
 
 
 @command(
@@ -22,6 +26,7 @@ from perdure.surfaces.cli.common import Shell, command
   perdure chat --continue            go on with the last one of this project
   perdure chat --resume s7k2         go on with one, or from an entry of one
   perdure chat --resume s7k2 --fork  go on with it as a session of its own
+  perdure chat --mode edits          changes of files run unasked; docs/agent.md
   perdure chat --model summariser    with the model of another role, or another model of the same provider""",
 )
 @click.option("--resume", metavar="ID", default="", help="Go on with this session, or from this entry.")
@@ -29,10 +34,17 @@ from perdure.surfaces.cli.common import Shell, command
 @click.option("--fork", is_flag=True, help="With --resume: as a session of its own, which leaves that one as it is.")
 @click.option("--model", metavar="ROLE|NAME", default="", help="The model that talks (default: of the role resident).")
 @click.option("--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` in config.toml).")
-def chat_command(shell: Shell, resume: str, is_last: bool, fork: bool, model: str, agent: str) -> None:
-    """Talk with the model of the role `resident`, which has the floor and the recall of this home. Every word is kept
-    before it is used, so a chat goes on after a crash, in another place, with another model. `/help` lists what a chat
-    can do, docs/chat.md describes it.
+@click.option(
+    "--mode",
+    type=click.Choice(("plan", "ask", "edits", "yolo")),
+    help="What the model's tools may do unasked (default: `mode` in agent.yaml, or ask).",
+)
+def chat_command(
+    shell: Shell, resume: str, is_last: bool, fork: bool, model: str, agent: str, mode: Mode | None
+) -> None:  # fmt: skip
+    """Talk with the model of the role `resident`, which has the floor and the recall of this home, and the tools of its
+    agent. Every word is kept before it is used, so a chat goes on after a crash, in another place, with another model.
+    `/help` lists what a chat can do, docs/chat.md describes it.
     """
     if shell.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("a chat needs a terminal; `perdure ask` answers one message anywhere")
@@ -50,7 +62,7 @@ def chat_command(shell: Shell, resume: str, is_last: bool, fork: bool, model: st
     from perdure.surfaces.chat.terminal_chat import TerminalChat, to_toolbar
 
     cwd, home_path = Path.cwd(), config.find_home_path(shell.home)
-    thread = SessionHolder(lambda: shell.open_home(create=True, agent=agent), cwd=str(cwd))
+    thread = SessionHolder(lambda: shell.open_home(create=True, agent=agent), cwd=str(cwd), mode=mode)
     history = LineHistory(block_cache.get_history_path(home_path), lambda: thread.is_kept)
     line = InputLine(history, cwd, lambda: to_toolbar(chat.list_status()))
     console = Console(highlight=False, emoji=False)

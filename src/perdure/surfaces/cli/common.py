@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -114,6 +114,19 @@ class Shell:
 
         with open_remote_home(rules) as remote_home:
             yield remote_home
+
+    def begin_loading_model(self) -> None:
+        """Begin to load the model that will embed a question, beside all that opening a home imports, if this home has
+        vectors.
+        """
+        home = find_home_path(self.home)
+        if not (home / "vectors").exists():
+            return
+        from perdure import config
+        from perdure.models import local_embedders
+
+        with suppress(PerdureError):  # whatever it is, opening the home says it
+            local_embedders.begin_loading(config.load(home).models.embedder)
 
     def note(self, text: str) -> None:
         """Print a message that the person should read, on stderr: stdout carries data only. Silent with --json."""

@@ -72,17 +72,23 @@ def context_command(
 def _print_bill(shell: Shell, name: str) -> None:
     """Print what a model would read of a session now, and the tokens of each part."""
     from perdure.session.bill import make_bill
+    from perdure.surfaces.session_costs import list_costs, totals_to_json
 
     with shell.open_home() as home:
         bill = make_bill(home, name, cwd=str(Path.cwd()))
     if shell.as_json:
-        shell.print_json({**asdict(bill), "n_tokens": bill.n_tokens})
+        by_job = {job: totals_to_json(totals) for job, totals in bill.totals_by_job.items()}
+        parts = [asdict(part) for part in bill.parts]
+        fields = {"session": bill.session, "parts": parts, "window_tokens": bill.window_tokens}
+        shell.print_json({**fields, "n_tokens": bill.n_tokens, "totals_by_job": by_job})
         return
     for part in bill.parts:
         n_messages = f"  {format_count(part.n_messages, 'message')}" if part.n_messages else ""
         shell.out.print(f"{part.name:30}{part.n_tokens:>9,}{n_messages}", markup=False)
     window = f" of {bill.window_tokens:,} ({bill.n_tokens / bill.window_tokens:.0%})" if bill.window_tokens else ""
     shell.out.print(f"{'in total':30}{bill.n_tokens:>9,}{window}", style="bold", markup=False)
+    for row in list_costs(bill.totals_by_job) if bill.totals_by_job else ():
+        shell.out.print(row, style="dim", markup=False)
 
 
 def _build_context(shell: Shell, message: str, options: dict[str, Any]) -> Context:

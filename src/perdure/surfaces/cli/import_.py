@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ import msgspec
 import perdure
 from perdure import config as settings
 from perdure import formats
-from perdure.archive.ingest import HEAD_BYTES, IngestResult, clean_origin, emit_missing
+from perdure.archive.ingest import HEAD_BYTES, IngestResult, add_noted_fields, clean_origin, emit_missing
 from perdure.capture import deliver, enqueue, policy, transcripts
 from perdure.capture.policy import CaptureRules
 from perdure.capture.transcripts import OriginFields
@@ -96,7 +95,7 @@ def _capture_file(
         raise FormatFault(str(path))
     elif not formats.is_append_only(runtime, first_bytes):
         for emitted_origin, lines in emit_missing(runtime, path):
-            fields = msgspec.to_builtins(_add_folder(clean_origin(emitted_origin), path))
+            fields = msgspec.to_builtins(add_noted_fields(clean_origin(emitted_origin), path))
             if _check_allowed(rules, fields, path, imported):
                 n_lines = enqueue.enqueue_lines(rules, fields, lines, path=str(path.absolute()))
                 imported.count_recovered(emitted_origin, n_lines)
@@ -124,14 +123,7 @@ def _count_capture(imported: IngestResult, runtime: str, n_new: int) -> None:
 
 def identify_origin(runtime: str, first_bytes: bytes, path: Path) -> Origin:
     """Return whose session a transcript holds."""
-    return _add_folder(clean_origin(formats.identify(runtime, first_bytes, str(path.absolute()))), path)
-
-
-def _add_folder(origin: Origin, path: Path) -> Origin:
-    """Add the folder that is recorded beside the transcript, if the origin has none."""
-    if origin.runtime not in transcripts.CLIENTS_WITH_NOTED_FOLDER or origin.cwd is not None:
-        return origin
-    return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
+    return add_noted_fields(clean_origin(formats.identify(runtime, first_bytes, str(path.absolute()))), path)
 
 
 _FILE_FORMATS = tuple(name for name in RUNTIMES if name not in EXTERNAL_RUNTIMES)

@@ -22,6 +22,8 @@ CLIENT_NAMES = {
     "pi": "pi",
     "gemini-cli": "Gemini CLI",
     "opencode": "OpenCode",
+    "qwen-code": "Qwen Code",
+    "kimi-code": "Kimi Code",
 }
 _CLIENT_CHOICE = click.Choice(setup.CLIENTS)
 _DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
@@ -39,6 +41,8 @@ _SERVICE_ADVICE = "`perdure service install` starts Perdure at login: hooks get 
   perdure install pi
   perdure install gemini-cli
   perdure install opencode
+  perdure install qwen-code
+  perdure install kimi-code
   perdure install claude-code --mcp         also add MCP tools: recall, search, remember, forget""",
 )
 @click.argument("client", type=_CLIENT_CHOICE)

@@ -97,6 +97,8 @@ def _run_recall(
         recalled = client.ask_recall(find_home_path(shell.home), words, cwd=cwd, all_projects=all_projects, mode=mode)
         if recalled is not None:
             return recalled, ""
+        if mode != "keyword":
+            shell.begin_loading_model()
     with shell.use_home() as home:
         name = home.resolve(why_not)[1] if why_not else ""
         recalled = home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(name), as_of=as_of)

@@ -119,6 +119,8 @@ def search_command(
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
     query = " ".join(words)
+    if query.strip() and mode != "keyword":
+        shell.begin_loading_model()
     with shell.use_home() as home:
         result, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
     actions = _suggest_after_search(result, is_thin=shell.load_thin_rules() is not None)

@@ -30,6 +30,7 @@ _EVENT_NAMES = {  # others use the names of Claude Code and Codex
     "opencode": ("session.idle", "chat.message"),
 }
 _END_EVENT, _PROMPT_EVENT = "Stop", "UserPromptSubmit"
+_PROBE_SESSION = "00000000-0000-4000-8000-000000000000"
 _PROBE_TEXT = "The harbour of {word} is where the probe of perdure doctor lies."
 
 
@@ -51,7 +52,7 @@ def prove_hooks(client: str, commands: Mapping[str, str], home: Path) -> float:
             commands,
             end_event,
             scratch_home,
-            {"session_id": transcript.stem[-36:], "transcript_path": str(transcript)},
+            _name_session(client, transcript),
         )
         if not any(word.encode() in path.read_bytes() for path in (scratch_home / "outbox").glob("*.delta")):
             raise ClientFault("its hook ran, and captured nothing")
@@ -85,6 +86,7 @@ def _run_hook(commands: Mapping[str, str], event: str, scratch_home: Path, field
     scratch_command = entries.change_home(command, str(scratch_home))
     payload = json.dumps({"hook_event_name": event, "cwd": str(scratch_home / "client"), **fields}).encode()
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env["KIMI_CODE_HOME"] = str(scratch_home / "client")  # where its hook looks for the session
     try:
         process = subprocess.run(
             ["/bin/sh", "-c", scratch_command],
@@ -103,15 +105,24 @@ def _run_hook(commands: Mapping[str, str], event: str, scratch_home: Path, field
 
 def _write_transcript(client: str, folder: Path, word: str) -> Path:
     """Write a session of the client with one message in it; return its path."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-    session = "00000000-0000-4000-8000-000000000000"
-    folder.mkdir(parents=True)
-    names = {"codex": f"rollout-{session}.jsonl", "pi": f"0_{session}.jsonl"}
+    now, session = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"), _PROBE_SESSION
+    names = {
+        "codex": f"rollout-{session}.jsonl",
+        "pi": f"0_{session}.jsonl",
+        "kimi-code": f"sessions/probe/{session}/agents/main/wire.jsonl",
+    }
     path = folder / names.get(client, f"{session}.jsonl")
+    path.parent.mkdir(parents=True)
     rows = _HEADER_MAKERS[client](session, now, str(folder)) if client in _HEADER_MAKERS else []
     rows.append(_ROW_MAKERS[client]("00000000", _PROBE_TEXT.format(word=word), session, now, str(folder)))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def _name_session(client: str, transcript: Path) -> dict[str, Any]:
+    """Return the fields of an event that name the session; Kimi Code names no file."""
+    named = {} if client == "kimi-code" else {"transcript_path": str(transcript)}
+    return {"session_id": _PROBE_SESSION, **named}
 
 
 def _make_claude_row(entry: str, text: str, session: str, now: str, cwd: str) -> dict[str, Any]:
@@ -154,6 +165,17 @@ def _make_opencode_row(entry: str, text: str, session: str, now: str, cwd: str) 
     return {"info": {"id": session, "directory": cwd}, "messages": [{"info": info, "parts": parts}]}
 
 
+def _make_qwen_row(entry: str, text: str, session: str, now: str, cwd: str) -> dict[str, Any]:
+    header = {"uuid": entry + session[8:], "parentUuid": None, "sessionId": session, "timestamp": now, "cwd": cwd}
+    return {**header, "type": "user", "message": {"role": "user", "parts": [{"text": text}]}}
+
+
+def _make_kimi_row(entry: str, text: str, session: str, now: str, cwd: str) -> dict[str, Any]:  # noqa: ARG001
+    message = {"id": entry, "role": "user", "content": [{"type": "text", "text": text}], "origin": {"kind": "user"}}
+    time_ms = int(datetime.fromisoformat(now).timestamp() * 1000)
+    return {"type": "context.append_message", "time": time_ms, "agentId": "main", "message": message}
+
+
 _HEADER_MAKERS = {"codex": _make_codex_header, "pi": _make_pi_header, "gemini-cli": _make_gemini_header}
 _ROW_MAKERS = {
     "claude-code": _make_claude_row,
@@ -161,4 +183,6 @@ _ROW_MAKERS = {
     "pi": _make_pi_row,
     "gemini-cli": _make_gemini_row,
     "opencode": _make_opencode_row,
+    "qwen-code": _make_qwen_row,
+    "kimi-code": _make_kimi_row,
 }

@@ -22,7 +22,6 @@ from perdure.session import export
 from perdure.session.catalog import (
     ListedSession,
     SessionOverview,
-    SessionTotals,
     list_sessions,
     read_overview,
     resolve_name,
@@ -30,6 +29,7 @@ from perdure.session.catalog import (
 from perdure.session.log import read_path, read_tree
 from perdure.session.tree import SessionTree
 from perdure.surfaces.cli.common import ROLE_STYLES, Shell, command, format_count, format_time, format_time_and_age
+from perdure.surfaces.session_costs import format_totals, list_costs, totals_to_json
 
 _ROW_CHARS = 72  # of a message in a tree
 _OUTPUT_CHARS = 2000  # of a tool's output in `show`, without --full
@@ -101,35 +101,20 @@ def describe_kinship(overview: SessionOverview) -> str:
     return f"{'fork' if overview.is_fork else 'sub-agent'} of {overview.parent_session[:_ID_CHARS]}"
 
 
-def format_totals(totals: SessionTotals) -> str:
-    """Format tokens and money for people.
-
-    >>> format_totals(SessionTotals(n_input=1200, n_cache_read=8000, n_output=300, money=0.0123))
-    '9,200 tokens in (8,000 cached), 300 out, 0.0123 in money'
-    """
-    cached = f" ({totals.n_cache_read:,} cached)" if totals.n_cache_read else ""
-    money = f", {totals.money:.4f} in money" if totals.money else ""
-    unpriced = f", {format_count(totals.n_unpriced, 'answer')} without a price" if totals.n_unpriced else ""
-    return f"{totals.n_read:,} tokens in{cached}, {totals.n_output:,} out{money}{unpriced}"
-
-
 def session_to_json(item: ListedSession) -> dict[str, Any]:
     """Return a session of the list for programs."""
     return {
         "number": item.number,
         **_overview_to_json(item.overview),
         "root": item.root,
-        "chain_totals": _totals_to_json(item.chain_totals),
+        "chain_totals": totals_to_json(item.chain_totals),
     }
 
 
 def _overview_to_json(overview: SessionOverview) -> dict[str, Any]:
     fields = {name: getattr(overview, name) for name in overview.__struct_fields__}
-    return {**fields, "totals": _totals_to_json(overview.totals)}
-
-
-def _totals_to_json(totals: SessionTotals) -> dict[str, Any]:
-    return {name: getattr(totals, name) for name in totals.__struct_fields__}
+    by_job = {job: totals_to_json(totals) for job, totals in overview.totals_by_job.items()}
+    return {**fields, "totals": totals_to_json(overview.totals), "totals_by_job": by_job}
 
 
 # tree -----------------------------------------------------------------------------------------------------------
@@ -305,6 +290,9 @@ def show_command(shell: Shell, identifier: str, is_path: bool, full: bool) -> No
     for entry in path:
         for row in _draw_in_full(entry, full=full):
             shell.out.print(row)
+    if overview.totals_by_job and not entry_id:
+        for line in list_costs(overview.totals_by_job):
+            shell.out.print(Text(line, style="dim"))
     shell.suggest([(f"perdure chat --resume {(entry_id or session)[:_ID_CHARS]}", "go on from here")])
 
 
@@ -336,6 +324,11 @@ def _draw_in_full(entry: AnyEntry, *, full: bool) -> Iterator[Text]:
         yield Text(text.printable(mask(entry.thought)), style="dim italic")
     if body:
         yield Text(body)
+    for file in entry.files:
+        n_lines = format_count(file.text.count("\n") + 1, "line")
+        yield Text(f"[{text.printable(file.path)}, {n_lines}]", style="dim")
+        if full:
+            yield Text(text.printable(mask(file.text)), style="dim")
     for image in entry.images:
         yield Text(f"[{text.printable(image.media_type)}]", style="dim")
     for call in entry.calls:

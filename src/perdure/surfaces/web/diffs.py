@@ -42,7 +42,7 @@ class DiffRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class FileDiff:
     """The change of one file by one call."""
 
     path: str
@@ -84,14 +84,14 @@ class _ChangeBuilder:
         """True if no more rows are shown."""
         return len(self.rows) >= MAX_ROWS
 
-    def build(self) -> FileChange:
+    def build(self) -> FileDiff:
         """Return the change as it is shown."""
         is_cut = any(len(row.text) > ROW_CHARS for row in self.rows)
         rows = tuple(DiffRow(row.kind, _cut_line(row.text)) for row in self.rows)
-        return FileChange(self.path, rows, self.n_added, self.n_removed, self.n_rows - len(rows), is_cut)
+        return FileDiff(self.path, rows, self.n_added, self.n_removed, self.n_rows - len(rows), is_cut)
 
 
-def list_changes(name: str, call_input: Any, budget: DiffBudget | None = None) -> tuple[FileChange, ...]:
+def list_changes(name: str, call_input: Any, budget: DiffBudget | None = None) -> tuple[FileDiff, ...]:
     """Return the changes of one call, one per file; none if the call names no change.
 
     Beyond MAX_FILES the rest is one change. call_input: the decoded input: an object, or the text of tools that
@@ -112,14 +112,14 @@ def list_changes(name: str, call_input: Any, budget: DiffBudget | None = None) -
     return (builder.build(),) if builder.n_rows else ()
 
 
-def _limit_files(changes: Iterator[FileChange]) -> tuple[FileChange, ...]:
+def _limit_files(changes: Iterator[FileDiff]) -> tuple[FileDiff, ...]:
     """Return the first changes, and the rest as one change without rows."""
     first = tuple(islice(changes, MAX_FILES))
     n = n_added = n_removed = n_rows = 0
     for change in changes:
         n, n_added, n_removed = n + 1, n_added + change.n_added, n_removed + change.n_removed
         n_rows += len(change.rows) + change.n_more
-    return (*first, FileChange(f"{n:,} more files", (), n_added, n_removed, n_rows)) if n else first
+    return (*first, FileDiff(f"{n:,} more files", (), n_added, n_removed, n_rows)) if n else first
 
 
 def _find_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -136,7 +136,7 @@ def _find_patches(call_input: Any) -> Iterator[str]:
                 yield match[1]
 
 
-def _parse_patch(patch: str) -> Iterator[FileChange]:
+def _parse_patch(patch: str) -> Iterator[FileDiff]:
     """Yield the changes of a patch in the format of `apply_patch`."""
     builder = _ChangeBuilder("")
     for line in patch.splitlines():

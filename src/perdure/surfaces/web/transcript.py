@@ -19,7 +19,7 @@ import msgspec
 from perdure.access.redact import mask
 from perdure.index.threads import SpawnedAgent, ThreadTurn
 from perdure.surfaces.web import diffs
-from perdure.surfaces.web.diffs import FileChange, list_changes
+from perdure.surfaces.web.diffs import FileDiff, list_changes
 from perdure.text import one_line
 from perdure.types import Part, Turn
 
@@ -83,7 +83,7 @@ class CallPiece:
     about: str  # its main argument, on one line
     n: int
     inputs: tuple[TextPiece, ...]
-    changes: tuple[FileChange, ...]
+    changes: tuple[FileDiff, ...]
     output: OutputPiece | None
     spawned: tuple[SpawnedAgent, ...] = ()
     is_cut: bool = False  # its input is not shown completely

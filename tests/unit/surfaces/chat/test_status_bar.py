@@ -25,7 +25,8 @@ def test_tokens(n_tokens: int, window: int, shown: str) -> None:
 
 
 def test_activity_cost_and_mode_stand_beside_the_model() -> None:
-    status = SessionStatus("s", 1, 10, "m", money=0.5, activity="compressing…", is_planning=True)
-    assert (
-        "".join(text for _, text in list_pieces(status)) == "tokens: 1/10 (10%) compressing… · cost 0.5000 · m · plan"
-    )
+    status = SessionStatus("s", 1, 10, "m", money=0.5, activity="compressing…", mode="plan", tools="no sandbox")
+    assert [(colour, text) for colour, text in list_pieces(status)][1:] == [
+        ("yellow", " compressing…"), ("", " · cost 0.5000"), ("", " · m"), ("yellow", " · plan"),
+        ("yellow", " · no sandbox"),
+    ]  # fmt: skip

@@ -48,7 +48,7 @@ def test_an_edit_is_the_lines_that_differ(name, given):
 )
 def test_a_write_is_all_added(name, given):
     (change,) = list_changes(name, given)
-    assert change == diffs.FileChange("a.py", (DiffRow("add", "x"), DiffRow("add", "y")), 2, 0)
+    assert change == diffs.FileDiff("a.py", (DiffRow("add", "x"), DiffRow("add", "y")), 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_write_is_all_added(name, given):
 def test_a_patch_is_a_change_for_each_file(given):
     first, second = list_changes("apply_patch", given)
     assert first.path == "a.py" and [row.kind for row in first.rows] == ["gap", "same", "del", "add"]
-    assert second == diffs.FileChange("b.py", (DiffRow("add", "new"),), 1, 0)
+    assert second == diffs.FileDiff("b.py", (DiffRow("add", "new"),), 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_patch_of_many_files_shows_the_first_and_counts_the_rest():
     """30 files with a row each, of which 20 are shown."""
     patch = "".join(f"*** Add File: {n}\n+x\n" for n in range(30))
     shown = list_changes("apply_patch", f"*** Begin Patch\n{patch}*** End Patch")
-    assert len(shown) == diffs.MAX_FILES + 1 and shown[-1] == diffs.FileChange("10 more files", (), 10, 0, 10)
+    assert len(shown) == diffs.MAX_FILES + 1 and shown[-1] == diffs.FileDiff("10 more files", (), 10, 0, 10)
 
 
 def test_long_paths_and_lines_are_cut():

@@ -191,7 +191,7 @@ def _list_retentions(visit: Visit) -> list[tuple[str, str, Retention]]:
     user_home = environ.find_user_home()
     retentions = [
         retention.read_retention(client, user_home, environ.read_variable)
-        for client in CLIENT_NAMES
+        for client in retention.SOURCES
         if client in runtimes
     ]
     return [(CLIENT_NAMES[item.client], describe_retention(item), item) for item in retentions]
