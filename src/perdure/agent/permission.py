@@ -33,7 +33,7 @@ MODE_MEANINGS = {
 }
 # The highest risk that goes ahead. In mode plan what is above it is refused, in the others the person is asked.
 _LIMITS = {"plan": Risk.READS, "ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}
-_READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user", "activate_skill"}
+_READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user", "activate_skill", "wait_for_agent"}
 _WRITERS = {"write_file", "edit_file"}
 _RULE = re.compile(r"([A-Za-z_][\w-]*\*?)(?:\((.*)\))?", re.DOTALL)
 MCP_SEPARATOR = "__"  # between the name of a server and that of its tool
@@ -201,6 +201,8 @@ def list_risks(call: CallEntry, folders: ProjectFolders, readers: Collection[str
         return [_judge_file(str(call.input.get("path", "")), folders)]
     if call.name == "remember":
         return [CallRisk(Risk.UNDOABLE, "keeps a memory")]
+    if call.name == "queue_agent":  # it may do no more than this session without a person; its check is judged apart
+        return [CallRisk(Risk.UNDOABLE, "starts a sub-agent")]
     if call.name == "image_generate":
         return [CallRisk(Risk.UNKNOWN, "it sends a text to a provider and may cost money")]
     if call.name in readers:

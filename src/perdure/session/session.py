@@ -168,14 +168,19 @@ class Session:
         listener: TurnListener = TurnListener(),
         cancel: threading.Event | None = None,
         instruction: str = "",
+        is_typed: bool = True,
     ) -> Message:
-        """Send a message of a person, and return the model's last answer; all of it is kept.
+        """Send a message, and return the model's last answer; all of it is kept.
 
-        instruction: stands beside the message, and nobody said it. Raises ModelFault: what was said until then is kept,
-        and the next message goes on from there; TurnBudgetSpent. At the end of its time, `cancel` is set.
+        instruction: stands beside the message, and nobody said it. is_typed: a person typed the message. Raises
+        ModelFault: what was said until then is kept, and the next message goes on from there; TurnBudgetSpent. At the
+        end of its time, `cancel` is set.
         """
         self._close_open_calls()
-        message = Message(role="user", text=text, images=tuple(images), files=tuple(files), **self._log.make_fields())
+        fields = self._log.make_fields()
+        message = Message(
+            role="user", text=text, images=tuple(images), files=tuple(files), is_typed=is_typed, **fields
+        )  # fmt: skip
         self._log.append(message)
         self._listener = listener
         try:
@@ -391,20 +396,22 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     decide: Decide = allow_call,
     budget: TurnBudget = NO_BUDGET,
     floor_end: str = "",
+    spawned_by: tuple[str, str] | None = None,
 ) -> Session:
     """Begin a session, or go on with one.
 
     resume: the beginning of the id of a session, its number in the list, or "last" for the last one of this project;
     or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
     another branch. fork: go on as a session of its own. chat: your own model, instead of the one that the settings give
-    the role resident. decide: says whether a call may run. budget: of one message. floor_end:
-    stands behind the floor of a new session. Raises SessionMissing, SessionHeld, ModelMissing.
+    the role resident. decide: says whether a call may run. budget: of one message. floor_end: stands behind the floor
+    of a new session. spawned_by: (session, entry) of the agent whose sub-agent begins. Raises SessionMissing,
+    SessionHeld, ModelMissing.
     """
     chat = chat or find_chat(home, job=job)
     options: dict[str, Any] = {"tools": tools, "mode": mode, "decide": decide, "budget": budget}
     options["floor_end"] = floor_end
     if not resume:
-        return Session(home, create_log(home, cwd=cwd), chat, **options)
+        return Session(home, create_log(home, cwd=cwd, spawned_by=spawned_by), chat, **options)
     session, entry = resolve_name(home, resume, cwd=cwd)
     if fork:
         leaf, cwd = entry or read_tree(home, session).leaf, cwd or read_start(home, session).cwd or None
