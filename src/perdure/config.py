@@ -20,6 +20,7 @@ from perdure.errors import ConfigFault, UsageError
 from perdure.identity import check_user
 
 __all__ = [
+    "AgentsConfig",
     "ArchiveConfig",
     "CapsConfig",
     "CaptureConfig",
@@ -320,6 +321,16 @@ class SessionConfig:
 
 
 @dataclass(frozen=True)
+class AgentsConfig:
+    """How runs of agents in the background are carried out."""
+
+    workers: int = 4  # runs at once, of each depth: one that waits for its sub-agents holds up none of them; 0: none
+    max_depth: int = 2  # 1: sub-agents have no sub-agents of their own; 0: there are none
+    max_waiting: int = 100  # runs that may wait; more are refused
+    max_s: int = 1800  # seconds for a run whose recipe says nothing
+
+
+@dataclass(frozen=True)
 class FloorConfig:
     """The maximum number of tokens of each layer of the floor, and the location of this machine."""
 
@@ -363,6 +374,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
+    agents: AgentsConfig = field(default_factory=AgentsConfig)
 
     @property
     def admins(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ PerdureError
 │   └── ToolError
 ├── NotFound                   not found, or not visible to this principal; exit status 4
 │   ├── SessionMissing
+│   ├── AgentRunMissing
 │   ├── MemoryMissing
 │   ├── FloorMissing
 │   ├── ProposalMissing
@@ -72,6 +73,7 @@ PerdureError
 ├── NothingToExport            no memory has a path below the given one; nothing was written
 └── Busy                       another process holds the lock
     ├── AlreadyServing
+    ├── AgentQueueFull
     └── SessionHeld
 """
 
@@ -134,6 +136,10 @@ class JobMissing(NotFound):
 
 class SessionMissing(NotFound):
     """There is no session or entry of this name. `perdure sessions` lists them."""
+
+
+class AgentRunMissing(NotFound):
+    """There is no run of an agent of this name. `perdure agents` lists them."""
 
 
 class MemoryMissing(NotFound):
@@ -430,6 +436,10 @@ class Busy(PerdureError):
 
 class AlreadyServing(Busy):
     """A resident process already runs for this home. `perdure serve --stop` ends it."""
+
+
+class AgentQueueFull(Busy):
+    """Too many runs of agents wait. `perdure agents` lists them, `perdure agents cancel ID` ends one."""
 
 
 class SessionHeld(Busy):

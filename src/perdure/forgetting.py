@@ -361,6 +361,7 @@ class Forgetting:
         may carry their words. Nothing is remembered of it, so an import of the same transcripts captures them again.
         Raises Busy when another process keeps old pages in use: call it again, and it goes on.
         """
+        from perdure.agent_queue import AgentQueue
         from perdure.jobs import JobLog
 
         self._captures.drain()
@@ -370,6 +371,7 @@ class Forgetting:
         self._connections.delete_index()
         self._upkeep.discard_derived()
         JobLog(self._path).drop_user(self._user)
+        AgentQueue(self._path).drop_user(self._user)
         self._erase_floors()
         self._connections.drop_tombstones(self._user)
         catchup.catch_up(self._connections.index(create=True), self._archive)

@@ -239,7 +239,7 @@ def test_the_examples_of_the_guide_to_the_agent_run(
     home: Path, model: ModelServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (ROOT / "docs/agent.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"```console\n\$ (.*?)\n```", page)
+    line = re.findall(r"```console\n\$ (.*?)\n```", page)[0]
     done = run(home, *shlex.split(line)[1:])
     assert (done.returncode, done.stdout.strip()) == (0, "OK.")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -8,6 +8,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import pytest
 import perdure
 from perdure.agent.agent import Agent, open_agent
 from perdure.agent.permission import PermissionAnswer
-from perdure.agent.self_edit import MAX_WAITING, approve_edit, propose_edit
+from perdure.agent.self_edit import MAX_WAITING, approve_edit, list_reading_tools, propose_edit
 from perdure.errors import DefinitionFault, EditRefused
-from perdure.formats.perdure import Message
+from perdure.formats.perdure import FileEntry, Message, Start
 from perdure.home import Home
 from perdure.models.chat import ChatReply, ToolCall
 from perdure.session.session import TurnListener
@@ -266,6 +267,17 @@ def test_program_that_a_person_allows_cannot_approve_by_the_command(home: Home, 
     assert output.is_error
     assert "only the owner decides" in output.text or "home of Perdure" in output.text
     assert home.floor.read("system") == RULES
+
+
+def test_what_a_session_has_read_is_told_by_its_tools(home: Home, project: Path) -> None:
+    fields = {"id": "e1", "parent": "", "timestamp": datetime(2026, 11, 26, tzinfo=UTC)}
+    start = Start(session="s1", agent="default", spawned_by="s0", **fields)
+    asked = Message(role="user", text="Look.", files=(FileEntry(path="a.md", text="A."),), **fields)
+    outputs = [
+        Message(role="tool", tool=tool, text="x", **fields) for tool in ("wiki__search", "remember", "read_file")
+    ]
+    failed = Message(role="tool", tool="shell", text="x", is_error=True, **fields)
+    assert list_reading_tools([start, asked, *outputs, failed]) == {"queue_agent", "@file", "wiki__search", "read_file"}
 
 
 def test_owner_is_not_flooded(home: Home) -> None:

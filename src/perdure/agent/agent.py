@@ -18,10 +18,12 @@ from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
 from perdure.agent.skills import find_skills, render_list
+from perdure.agent.spawner import Spawner, limit_definition, limit_tools
 from perdure.agent.tools import files, grep, images, listing, memory, person, self_edit
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
 from perdure.agent.tools.skills import SkillTool
+from perdure.agent_queue import AgentRun
 from perdure.floor.platforms import API
 from perdure.formats.perdure import Message
 from perdure.models.chat import Chat, takes_tools
@@ -55,6 +57,8 @@ class Agent:
     gate: PermissionGate
     folders: ProjectFolders
     sandbox: Sandbox
+    shell: ShellTool
+    spawner: Spawner
     tools: tuple[Tool, ...]  # that the definition gives; the session has them as far as its model can hold them
     notices: tuple[str, ...]  # for the person: what of the definition is not there, and why
     _servers: McpConnections | None
@@ -103,6 +107,7 @@ class Agent:
     def close(self) -> None:
         """Give the session up, end its MCP servers, and delete the full outputs of its commands."""
         try:
+            self.spawner.close()
             self.session.close()
         finally:
             if self._servers is not None:
@@ -125,6 +130,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     recall_mode: str | None = None,
     mcp_servers: Sequence[McpServer] = (),
     has_tools: bool = True,
+    run: AgentRun | None = None,
     platform: str = API,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
@@ -133,13 +139,14 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it
     such calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls
     without a model. mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools:
-    False leaves all of them out.
+    False leaves all of them out. run: of the queue, which this session carries out: its recipe limits the definition.
 
     Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     definition = read_definition(home)
     chat = chat or find_model(home, definition, job=job)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
+    definition = limit_definition(home, definition, run)
     if not has_tools:
         definition, mcp_servers = replace(definition, tools=(), mcp_servers=()), ()
     if resume and not cwd:
@@ -151,10 +158,11 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     temporary.mkdir()
     sandbox = (
         find_sandbox(folders, temporary, network=definition.network)
-        if definition.sandbox and "shell" in definition.tools
+        if definition.sandbox and ("shell" in definition.tools or (run and run.recipe.check))
         else Sandbox(problem=SWITCHED_OFF)
     )
     shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
+    spawner = Spawner(home, folders, definition, run)
     models = home.config.models
     session: Session  # it is there when a tool runs
     endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
@@ -168,6 +176,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         *memory.build_tools(home, str(start)),
         SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
         self_edit.build_tool(home, lambda: session),
+        *spawner.build_tools(),
         *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
     notices: list[str] = []
@@ -180,15 +189,19 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
             folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask,
             readers=servers.readers if servers else (),
         )  # fmt: skip
-        tools = [*select_tools(tools, definition), *(servers.tools if servers else ())]
+        tools = limit_tools([*select_tools(tools, definition), *(servers.tools if servers else ())], run)
         fitting = fit_tools(tools, chat)
         session = open_session(
             home, resume, fork=fork, cwd=str(start), chat=chat, tools=fitting, mode=recall_mode, job=job,
             decide=gate.decide, budget=definition.budget, floor_end=render_list(skills) if fitting else "",
             platform=platform,
+            spawned_by=run.spawned_by if run and run.spawned_by[0] else None,
         )  # fmt: skip
         undo.pop_all()
-    return Agent(session, definition, gate, folders, sandbox, tuple(tools), tuple(notices), servers, outputs)
+    spawner.attach(session, gate)
+    return Agent(
+        session, definition, gate, folders, sandbox, shell, spawner, tuple(tools), tuple(notices), servers, outputs
+    )  # fmt: skip
 
 
 def _open_servers(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOOLS = (
     "read_file", "write_file", "edit_file", "glob", "grep", "shell", "ask_user", "view_image", "image_generate",
-    "remember", "recall", "activate_skill", "propose_change",
+    "remember", "recall", "activate_skill", "propose_change", "queue_agent", "wait_for_agent",
 )  # fmt: skip
 MAX_TURNS = 100  # answers of the model to one message, where the page says nothing else
 

@@ -33,8 +33,12 @@ MODE_MEANINGS = {
 }
 # The highest risk that goes ahead. In mode plan what is above it is refused, in the others the person is asked.
 _LIMITS = {"plan": Risk.READS, "ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}
-_READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user", "activate_skill"}
+_READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user", "activate_skill", "wait_for_agent"}
 _WRITERS = {"write_file", "edit_file"}
+_UNDOABLE = {
+    "remember": "keeps a memory", "propose_change": "proposes a change",
+    "queue_agent": "starts a sub-agent",  # it may do no more than this session without a person; its check is apart
+}  # fmt: skip
 _RULE = re.compile(r"([A-Za-z_][\w-]*\*?)(?:\((.*)\))?", re.DOTALL)
 MCP_SEPARATOR = "__"  # between the name of a server and that of its tool
 NOBODY = "nobody can be asked here. Go on without it, or say what you would have done"
@@ -199,10 +203,10 @@ def list_risks(call: CallEntry, folders: ProjectFolders, readers: Collection[str
         return [CallRisk(Risk.READS, "", str(call.input.get("path", "")))]
     if call.name in _WRITERS:
         return [_judge_file(str(call.input.get("path", "")), folders)]
-    if call.name == "remember":
-        return [CallRisk(Risk.UNDOABLE, "keeps a memory")]
-    if call.name == "propose_change":
-        return [CallRisk(Risk.UNDOABLE, "proposes a change") if is_proposing(call.input) else CallRisk(Risk.READS, "")]
+    if call.name == "propose_change" and not is_proposing(call.input):
+        return [CallRisk(Risk.READS, "")]
+    if call.name in _UNDOABLE:
+        return [CallRisk(Risk.UNDOABLE, _UNDOABLE[call.name])]
     if call.name == "image_generate":
         return [CallRisk(Risk.UNKNOWN, "it sends a text to a provider and may cost money")]
     if call.name in readers:

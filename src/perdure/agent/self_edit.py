@@ -6,7 +6,7 @@ text from outside. Nothing here is in reach of a tool but `propose_edit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from perdure.floor import layers, pages
 from perdure.floor.pages import PageEdit
 from perdure.floor.room import VARIABLES
 from perdure.floor.skill_text import SkillRefused
-from perdure.formats.perdure import AnyEntry, Message
+from perdure.formats.perdure import AnyEntry, Message, Start
 from perdure.session.blocks import FLOOR, BlockFile
 
 if TYPE_CHECKING:
@@ -129,8 +129,14 @@ def find_readings(home: Home, session: Session) -> list[str]:
     return sorted({*list_reading_tools(session.log.find_path()), *(["recall"] if is_recalled else [])})
 
 
-def list_reading_tools(entries: Iterable[AnyEntry]) -> set[str]:
-    """Return the names of the tools whose outputs brought text from outside; @file for attached files."""
+def list_reading_tools(entries: Sequence[AnyEntry]) -> set[str]:
+    """Return the names of the tools whose outputs brought text from outside.
+
+    @file: files were attached. queue_agent: the task of a sub-agent came from a model that may have read anything.
+    """
     messages = [entry for entry in entries if isinstance(entry, Message)]
     names = {message.tool for message in messages if message.role == "tool" and not message.is_error} - _OWN_TOOLS
-    return names | ({"@file"} if any(message.files for message in messages) else set())
+    names |= {"@file"} if any(message.files for message in messages) else set()
+    return names | (
+        {"queue_agent"} if any(isinstance(entry, Start) and entry.spawned_by for entry in entries) else set()
+    )

@@ -25,6 +25,8 @@ from typing import Any
 import msgspec
 
 from perdure import log, turn
+from perdure.agent.queue_runner import QueueRunner
+from perdure.agent_queue import count_runs
 from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
 from perdure.errors import HomeNotPrivate, PerdureError
@@ -85,6 +87,7 @@ class HomeServer:
             prove_s=self.intervals.prove_s,
             request_embedding=partial(self.clock.request, "embed"),
         )
+        self.queue_runner = QueueRunner(home.path, home.config.agents)
         self._clone_lock = threading.Lock()
         self._connection_slots = threading.BoundedSemaphore(self.intervals.max_connections)
 
@@ -125,6 +128,7 @@ class HomeServer:
                 if self.health_state.measure_ages_s()["read"] < self.intervals.hung_s:
                     unit.report_alive()
             self.ingest_worker.wake()
+            self.queue_runner.wake()
             for _ in range(self.intervals.n_query_workers):
                 self.query_worker.wake()
             self.tool_worker.wake()
@@ -140,6 +144,7 @@ class HomeServer:
             ("warm", self.query_worker.warm_up),
             ("keeper", self.ingest_worker.run),
             ("clock", self.clock.run),
+            ("agents", self.queue_runner.run),
         ]
 
     # the socket -------------------------------------------------------------------------------------------
@@ -184,6 +189,9 @@ class HomeServer:
             return self.report_health()
         if operation == "wake":
             self.ingest_worker.wake()
+            return {"ok": True}
+        if operation == "agents":
+            self.queue_runner.wake(expect=True)
             return {"ok": True}
         if operation == "proxy":
             return self._record_proxy(request.get("report"))
@@ -254,6 +262,7 @@ class HomeServer:
             "questions_waiting": self.query_worker.n_waiting,
             "outbox": {"files": backlog.n_files, "bytes": backlog.n_bytes, "oldest_s": round(outbox_s, 1)},
             "embedding": self.home.connections.vectors().count_waiting(),
+            "agents": count_runs(path, now=now),
             "counts": dict(self.health_state.counts),
             "answers": health.summarise_answers(
                 log.read_entries(path, entry_type="answered", since_at=now - _ANSWER_WINDOW)

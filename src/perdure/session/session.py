@@ -170,14 +170,19 @@ class Session:
         listener: TurnListener = TurnListener(),
         cancel: threading.Event | None = None,
         instruction: str = "",
+        is_typed: bool = True,
     ) -> Message:
-        """Send a message of a person, and return the model's last answer; all of it is kept.
+        """Send a message, and return the model's last answer; all of it is kept.
 
-        instruction: stands beside the message, and nobody said it. Raises ModelFault: what was said until then is kept,
-        and the next message goes on from there; TurnBudgetSpent. At the end of its time, `cancel` is set.
+        instruction: stands beside the message, and nobody said it. is_typed: a person typed the message. Raises
+        ModelFault: what was said until then is kept, and the next message goes on from there; TurnBudgetSpent. At the
+        end of its time, `cancel` is set.
         """
         self._close_open_calls()
-        message = Message(role="user", text=text, images=tuple(images), files=tuple(files), **self._log.make_fields())
+        fields = self._log.make_fields()
+        message = Message(
+            role="user", text=text, images=tuple(images), files=tuple(files), is_typed=is_typed, **fields
+        )  # fmt: skip
         self._log.append(message)
         self._listener = listener
         try:
@@ -396,6 +401,7 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     budget: TurnBudget = NO_BUDGET,
     floor_end: str = "",
     platform: str = API,
+    spawned_by: tuple[str, str] | None = None,
 ) -> Session:
     """Begin a session, or go on with one.
 
@@ -403,15 +409,15 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
     another branch. fork: go on as a session of its own. chat: your own model, instead of the one that the settings give
     the role resident. decide: says whether a call may run. budget: of one message. floor_end: stands behind the floor
-    of a new session. platform: the surface, for the variable of the system prompt. Raises SessionMissing, SessionHeld,
-    ModelMissing.
+    of a new session. platform: the surface, for the variable of the system prompt. spawned_by: (session, entry) of the
+    agent whose sub-agent begins. Raises SessionMissing, SessionHeld, ModelMissing.
     """
     chat = chat or find_chat(home, job=job)
     options: dict[str, Any] = {
         "tools": tools, "mode": mode, "decide": decide, "budget": budget, "floor_end": floor_end, "platform": platform,
     }  # fmt: skip
     if not resume:
-        return Session(home, create_log(home, cwd=cwd), chat, **options)
+        return Session(home, create_log(home, cwd=cwd, spawned_by=spawned_by), chat, **options)
     session, entry = resolve_name(home, resume, cwd=cwd)
     if fork:
         leaf, cwd = entry or read_tree(home, session).leaf, cwd or read_start(home, session).cwd or None

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from perdure import log, turn
+from perdure import agent_queue, log, turn
 from perdure.capture import enqueue, events, failures, session_file
 from perdure.config import ServerConfig
 from perdure.errors import Busy, IndexFault, NotFound, PerdureError
@@ -187,6 +187,17 @@ def check_sessions(home: Home) -> Iterator[HealthCheck]:
         yield HealthCheck("sessions", "ok", state)
 
 
+def check_agents(home: Home) -> Iterator[HealthCheck]:
+    """Check for runs of agents that were lost or crashed in the last day; yields nothing where no agent ran."""
+    counts = agent_queue.count_runs(home.path, now=datetime.now(UTC))
+    if not any(counts.values()):
+        return
+    message = ", ".join(f"{n} {name}" for name, n in counts.items() if n)
+    has_failed = bool(counts["lost"] or counts["crashed"])
+    advice = "`perdure agents` lists them and says what to do" if has_failed else ""
+    yield HealthCheck("agents", "notice" if has_failed else "ok", message, advice)
+
+
 def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
     """Check the state that the resident home reports."""
     if state is None and events.has_resident_died(home.path):
@@ -287,6 +298,7 @@ _LIGHT_CHECKS = (
     check_index,
     check_outbox,
     check_sessions,
+    check_agents,
     check_recall,
     check_captures,
     check_mining,

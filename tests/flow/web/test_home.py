@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -158,3 +159,14 @@ def test_labels_of_another_user_are_not_mine(house):
     home = house(prepare=lambda home: told(home, used=False))
     path = next(link for link in home.visitor().get("/recall").links(".list a") if link.count("/") == 2)
     assert home.let_in().post(f"{path}/label", cue="x", label="wrong").status == 404
+
+
+def test_home_opens_with_sessions_of_clients_that_are_only_imported(house):
+    """How long these clients keep their sessions is not known, and not said."""
+    hosts = Path(__file__).parents[2] / "data" / "hosts"
+
+    def prepare(home):
+        home.import_files([hosts / "home" / ".cline", hosts / "tidepool" / ".aider.chat.history.md"])
+        assert {"cline", "aider"} <= set(home.runs.names("runtime"))
+
+    assert house(prepare=prepare).visitor().get("/").status == 200

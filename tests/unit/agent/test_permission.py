@@ -45,6 +45,8 @@ EXPECTED = [  # call, and whether it goes ahead in the modes plan, ask, edits, y
     (call("read_file", path="Makefile"), "yyyy"),
     (call("recall", message="x"), "yyyy"),
     (call("remember", text="x"), "nyyy"),
+    (call("wait_for_agent", runs=["a1"]), "yyyy"),
+    (call("queue_agent", instruction="x"), "nyyy"),
     (shell("ls"), "yyyy"),
     (shell("mkdir build"), "nyyy"),
     (call("write_file", path="a.txt", text=""), "nnyy"),

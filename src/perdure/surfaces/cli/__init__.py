@@ -21,6 +21,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("chat", "Talk with the model that you set, in this terminal."),
     "ask": ("ask", "Ask the model that you set, with the floor and recall of this home."),
     "sessions": ("sessions", "List, show, resume, branch, name and export the sessions that you held here."),
+    "agents": ("agents", "List, show, queue, await and cancel the runs of agents in the background."),
     "demo": ("demo", "Run a scene with sample transcripts, in a temporary home."),
     "import": ("import_", "Capture the transcripts that your agents have already written."),
     "capture": ("import_", "Capture the new part of one live session. Hooks call this."),

@@ -477,6 +477,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     _check_pictures,
     health_checks.check_outbox,
     health_checks.check_sessions,
+    health_checks.check_agents,
     _check_resident,
     _check_machines,
     health_checks.check_recall,
