@@ -269,10 +269,10 @@ def test_program_that_a_person_allows_cannot_approve_by_the_command(home: Home, 
     assert home.floor.read("system") == RULES
 
 
-def test_what_a_session_has_read_is_told_by_its_tools(home: Home, project: Path) -> None:
+def test_what_a_session_has_read_is_told_by_its_tools() -> None:
     fields = {"id": "e1", "parent": "", "timestamp": datetime(2026, 11, 26, tzinfo=UTC)}
     start = Start(session="s1", agent="default", spawned_by="s0", **fields)
-    asked = Message(role="user", text="Look.", files=(FileEntry(path="a.md", text="A."),), **fields)
+    asked = Message(role="user", text="Look.", files=(FileEntry(path="a.md", text="A.", code="c0"),), **fields)
     outputs = [
         Message(role="tool", tool=tool, text="x", **fields) for tool in ("wiki__search", "remember", "read_file")
     ]
