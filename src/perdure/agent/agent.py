@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.access.redact import mask
+from perdure.agent import propose_change
 from perdure.agent.attachments import Attachments, attach_files, list_mentions
 from perdure.agent.definition import AgentDefinition, find_model, read_definition
 from perdure.agent.folders import ProjectFolders
@@ -19,7 +20,7 @@ from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
 from perdure.agent.skills import find_skills, render_list
 from perdure.agent.spawner import Spawner, limit_definition, limit_tools
-from perdure.agent.tools import files, grep, images, listing, memory, person, self_edit
+from perdure.agent.tools import files, grep, images, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
 from perdure.agent.tools.skills import SkillTool
@@ -175,7 +176,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         person.build_tool(on_question),
         *memory.build_tools(home, str(start)),
         SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
-        self_edit.build_tool(home, lambda: session),
+        propose_change.build_tool(home, lambda: session),
         *spawner.build_tools(),
         *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
