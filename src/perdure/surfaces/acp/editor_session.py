@@ -30,7 +30,8 @@ from acp.schema import (
 )
 
 from perdure.agent.agent import Agent, open_agent
-from perdure.agent.permission import MODES, Mode, PermissionAnswer, PermissionRequest
+from perdure.agent.attachments import Attachments, attach_files
+from perdure.agent.permission import MODE_MEANINGS, MODES, Mode, PermissionAnswer, PermissionRequest
 from perdure.agent.tools.files import FileChange, preview_change
 from perdure.errors import ModelCancelled, SessionMissing, ToolError, TurnBudgetSpent, UsageError
 from perdure.formats.perdure import CallEntry, Message
@@ -38,21 +39,17 @@ from perdure.home import Home
 from perdure.models.roles import CLIENTS, ROLES
 from perdure.session.catalog import resolve_name, summarise_session
 from perdure.session.session import TurnListener, find_chat
+from perdure.session.spending import sum_by_job
 from perdure.surfaces.acp import updates
 from perdure.surfaces.acp.client_link import ClientLink
 from perdure.surfaces.acp.commands import OFFERED, list_commands, run_command_line
 from perdure.surfaces.acp.home_thread import HomeThread
 from perdure.surfaces.acp.prompts import PromptBlock, PromptMessage, fence_text, read_prompt
-from perdure.surfaces.chat.notices import format_recall, format_spending
+from perdure.surfaces.chat.notices import format_recall
 from perdure.surfaces.chat.slash_commands import find_command_line, find_nearest, parse_command
+from perdure.surfaces.session_costs import list_costs
 
 Result = TypeVar("Result")
-_MODE_HELP: dict[Mode, tuple[str, str]] = {
-    "plan": ("Plan", "Only what reads runs; the answer is a plan."),
-    "ask": ("Ask", "What reads runs; you are asked before anything is changed."),
-    "edits": ("Edits", "Edits of files in the project run unasked; you are asked about the rest."),
-    "yolo": ("Yolo", "Everything runs unasked, but nothing writes the home of Perdure."),
-}
 _STOPS: dict[str, StopReason] = {"length": "max_tokens", "refused": "refusal", "cancelled": "cancelled"}
 
 
@@ -141,19 +138,20 @@ class EditorSession:
 
     def set_mode(self, mode: str) -> None:
         """Let another mode decide from now on, in the turn that goes on too. Raises UsageError."""
-        if mode not in MODES:
+        known = next((known for known in MODES if known == mode), None)
+        if known is None:
             raise UsageError(f"mode {mode!r} (known: {', '.join(MODES)})")
-        self._agent.gate.mode = mode
+        self._agent.gate.mode = known
 
     def set_model(self, home: Home, model: str) -> None:
         """Let another model answer from here on. Raises ModelMissing, ConfigFault."""
         if model != self._model:
-            self._agent.session.use_chat(find_chat(home, "" if model == "resident" else model))
+            self._agent.use_chat(find_chat(home, "" if model == "resident" else model))
             self._model = model
 
     def describe_modes(self) -> SessionModeState:
         """Return the modes, for clients that know no options."""
-        modes = [SessionMode(id=mode, name=name, description=words) for mode, (name, words) in _MODE_HELP.items()]
+        modes = [SessionMode(id=mode, name=mode.title(), description=MODE_MEANINGS[mode]) for mode in MODES]
         return SessionModeState(current_mode_id=self._agent.gate.mode, available_modes=modes)
 
     def describe_options(self, home: Home) -> list[SessionConfigOptionSelect]:
@@ -162,8 +160,8 @@ class EditorSession:
             id="mode", name="Mode", category="mode", type="select", current_value=self._agent.gate.mode,
             description=self._agent.sandbox.summary,
             options=[
-                SessionConfigSelectOption(value=mode, name=name, description=words)
-                for mode, (name, words) in _MODE_HELP.items()
+                SessionConfigSelectOption(value=mode, name=mode.title(), description=MODE_MEANINGS[mode])
+                for mode in MODES
             ],
         )  # fmt: skip
         model = SessionConfigOptionSelect(
@@ -209,6 +207,8 @@ class EditorSession:
 
     def _answer(self, home: Home, blocks: Sequence[PromptBlock]) -> StopReason:
         message = read_prompt(blocks, self._request.cwd)
+        for problem in message.problems:
+            self._think(f"{problem}\n\n")
         if not message.text.strip() and not message.images:
             raise UsageError("the prompt is empty")
         command = parse_command(message.text) if len(blocks) == 1 else None
@@ -218,15 +218,22 @@ class EditorSession:
         session = self._agent.session
         is_first = not any(isinstance(entry, Message) for entry in session.log.tree)
         try:
-            answer = self._agent.say(
-                message.text, images=message.images, listener=self._make_listener(), cancel=self._cancel
-            )
+            attachments, listener = self._attach(message), self._make_listener()
+            answer = self._agent.say(message.text, attachments, listener=listener, cancel=self._cancel)
         except TurnBudgetSpent as error:
             self._say(str(error))
             return "max_turn_requests"
         finally:
             self._tell_state(is_first=is_first)
         return _STOPS.get(answer.stop, "end_turn")
+
+    def _attach(self, message: PromptMessage) -> Attachments:
+        """Return what goes with a message: what the editor gave, and the files that it links to, as in a chat."""
+        window_tokens = self._agent.session.chat.window_tokens
+        named = attach_files(message.mentions, self._agent.folders, window_tokens=window_tokens)
+        for problem in named.problems:
+            self._think(f"{problem}\n\n")
+        return Attachments((*message.files, *named.files), (*message.images, *named.images))
 
     def _tell_state(self, *, is_first: bool) -> None:
         """Tell how full the window is, and of a new session its title."""
@@ -362,14 +369,22 @@ class EditorSession:
                 self._tell_options(home)
             self._say(f"{session.chat.name}, {session.measure().window_tokens:,} tokens of context")
         elif name == "mode":
-            tools = ", ".join(session.tool_names)
-            mode, words = _MODE_HELP[self._agent.gate.mode]
-            self._say(f"{mode}. {words}\n\n{self._agent.sandbox.summary}\n\nThe model may call: {tools}.")
+            if argument:
+                self.set_mode(argument)
+                self._tell(helpers.update_current_mode(argument))
+                self._tell_options(home)
+            self._say(self._describe_mode())
         elif name == "cost":
-            self._say(format_spending(session.log.find_path()))
+            self._say("\n".join(list_costs(sum_by_job(session.log.tree))))
         elif name == "help":
             rows = [f"- `/{command.name}{f' {command.argument}' if command.argument else ''}`: {command.help}" for command in OFFERED]  # fmt: skip  # noqa: E501
             self._say("\n".join(rows))
+
+    def _describe_mode(self) -> str:
+        agent = self._agent
+        names = ", ".join(agent.session.tool_names)
+        tools = f"The model may call: {names}." if names else f"The model has no tools: {agent.tools_problem or 'agent.yaml gives none'}."  # fmt: skip  # noqa: E501
+        return f"Mode {agent.gate.mode}: {MODE_MEANINGS[agent.gate.mode]}.\n\n{tools}\n\n{agent.sandbox.summary}"
 
     def _tell_options(self, home: Home) -> None:
         options: Any = self.describe_options(home)
@@ -377,12 +392,10 @@ class EditorSession:
 
 
 def _list_answers(request: PermissionRequest) -> list[PermissionOption]:
-    """Return what a person may answer, in words that say how far `always` goes."""
-    is_file = request.call.name in ("write_file", "edit_file")
-    scope = f"all {request.call.name} in the project" if is_file else "exactly this"
+    """Return what a person may answer. `always` holds until the session is closed."""
     return [
         PermissionOption(option_id="once", name="Allow once", kind="allow_once"),
-        PermissionOption(option_id="always", name=f"Allow {scope}, in this session", kind="allow_always"),
+        PermissionOption(option_id="always", name=f"Always allow {request.always_scope}", kind="allow_always"),
         PermissionOption(option_id="deny", name="Deny", kind="reject_once"),
     ]
 

@@ -1,7 +1,7 @@
 """The blocks of a prompt as a message of a session. Pure.
 
-Only what the person typed may count as said by them. What the editor adds, files and selections, stands in a fence,
-which marks it as pasted; a link is a path that the model can read.
+Only what the person typed may count as said by them: files and selections that the editor adds go with the message as
+data. A link to a file becomes its name after an `@`, as a person types it in a chat.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from acp.schema import (
@@ -23,41 +23,68 @@ from acp.schema import (
     TextResourceContents,
 )
 
+from perdure.access import fence
+from perdure.agent.attachments import list_mentions
 from perdure.agent.image_size import IMAGE_TYPES, find_image_type
 from perdure.agent.tools.files import MAX_IMAGE_BYTES
-from perdure.formats.perdure import ImageEntry
+from perdure.agent.tools.output import take_first
+from perdure.formats.perdure import FileEntry, ImageEntry
 
 PromptBlock = (
     TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
 )
 
 
-class PromptMessage(NamedTuple):
-    """What a prompt says."""
+@dataclass(frozen=True)
+class PromptMessage:
+    """What a prompt says. The words of a link are among those of the person."""
 
     text: str
+    files: tuple[FileEntry, ...] = ()  # with the text that the editor gave
     images: tuple[ImageEntry, ...] = ()
+    problems: tuple[str, ...] = ()  # what of it could not be taken, for the person
+
+    @property
+    def mentions(self) -> list[str]:
+        """The files that are named, and whose text is not there yet."""
+        known = {file.path for file in self.files}
+        return [path for path in list_mentions(self.text) if path not in known]
 
 
 def read_prompt(blocks: Iterable[PromptBlock], cwd: Path) -> PromptMessage:
-    """Return the message of a prompt. What cannot be taken is named in it."""
-    words, texts, images = "", [], []
+    """Return the message of a prompt."""
+    words = ""
+    files: list[FileEntry] = []
+    images: list[ImageEntry] = []
+    problems: list[str] = []
     for block in blocks:
         if isinstance(block, TextContentBlock):
             words = _append(words, block.text)
         elif isinstance(block, ResourceContentBlock):
-            words = _append(words, f"@{show_uri(block.uri, cwd)}")
+            words = _append(words, _mention(block.uri, cwd))
         elif isinstance(block, EmbeddedResourceContentBlock) and isinstance(block.resource, TextResourceContents):
-            shown = show_uri(block.resource.uri, cwd)
-            words = _append(words, f"@{shown}")
-            texts.append(f"> {shown}\n{fence_text(block.resource.text)}")
+            words = _append(words, _mention(block.resource.uri, cwd))
+            files.append(_read_file(block.resource, cwd))
         elif isinstance(block, ImageContentBlock) or _is_image(block):
             entry, problem = _read_image(block)
             images += [entry] if entry else []
-            texts += [f"> {problem}"] if problem else []
+            problems += [problem] if problem else []
         else:
-            texts.append(f"> Something of the type {block.type} was left out: only texts and images are read.")
-    return PromptMessage("\n\n".join(filter(str.strip, [words, *texts])), tuple(images))
+            problems.append(f"Something of the type {block.type} was left out: only texts and images are read.")
+    text = words.encode("utf-8", "replace").decode()  # half a character of JSON is none
+    return PromptMessage(text, tuple(files), tuple(images), tuple(problems))
+
+
+def _mention(uri: str, cwd: Path) -> str:
+    shown = show_uri(uri, cwd)
+    return f'@"{shown}"' if " " in shown else f"@{shown}"
+
+
+def _read_file(resource: TextResourceContents, cwd: Path) -> FileEntry:
+    lines = resource.text.encode("utf-8", "replace").decode().splitlines()
+    cut = take_first(lines)
+    note = [f"[The first {len(cut.lines):,} of {len(lines):,} lines.]"] if cut.is_cut else []
+    return FileEntry(path=show_uri(resource.uri, cwd), text="\n".join([*cut.lines, *note]), code=fence.make_nonce())
 
 
 def _append(words: str, piece: str) -> str:
@@ -107,5 +134,5 @@ def fence_text(text: str, language: str = "") -> str:
     '````\na ``` b\n````'
     """
     longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}{language}\n{text.rstrip()}\n{ticks}"

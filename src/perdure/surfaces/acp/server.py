@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import acp
 
@@ -32,7 +32,7 @@ def serve(
             loop.add_signal_handler(number, transport.end)
         agent = EditorAgent(open_home, params=params, mode=mode, model=model)
         try:
-            await acp.run_agent(agent, transport, use_unstable_protocol=True)
+            await acp.run_agent(cast(acp.Agent, agent), transport, use_unstable_protocol=True)
         finally:
             await agent.close()
 

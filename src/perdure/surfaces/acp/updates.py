@@ -114,8 +114,9 @@ def finish_call(output: Message, change: FileChange | None = None) -> ToolCallPr
         content.append(_to_diff(change))
     else:
         content += _show_text(fence_text(output.text)) if output.text else []
-    status = "failed" if output.is_error else "completed"
-    return helpers.update_tool_call(output.call_id, status=status, content=content)
+    return helpers.update_tool_call(
+        output.call_id, status="failed" if output.is_error else "completed", content=content
+    )
 
 
 def _show_text(text: str) -> list[Content]:
