@@ -44,7 +44,7 @@ from perdure.surfaces.acp import updates
 from perdure.surfaces.acp.client_link import ClientLink
 from perdure.surfaces.acp.commands import OFFERED, list_commands, run_command_line
 from perdure.surfaces.acp.home_thread import HomeThread
-from perdure.surfaces.acp.prompts import PromptBlock, PromptMessage, fence_text, read_prompt
+from perdure.surfaces.acp.prompts import PromptBlock, EditorPrompt, fence_text, read_prompt
 from perdure.surfaces.chat.notices import format_recall
 from perdure.surfaces.chat.slash_commands import find_command_line, find_nearest, parse_command
 from perdure.surfaces.session_costs import list_costs
@@ -214,7 +214,7 @@ class EditorSession:
         command = parse_command(message.text) if len(blocks) == 1 else None
         return self._run_command(home, *command) if command else self._run_turn(message)
 
-    def _run_turn(self, message: PromptMessage) -> StopReason:
+    def _run_turn(self, message: EditorPrompt) -> StopReason:
         session = self._agent.session
         is_first = not any(isinstance(entry, Message) for entry in session.log.tree)
         try:
@@ -227,7 +227,7 @@ class EditorSession:
             self._tell_state(is_first=is_first)
         return _STOPS.get(answer.stop, "end_turn")
 
-    def _attach(self, message: PromptMessage) -> Attachments:
+    def _attach(self, message: EditorPrompt) -> Attachments:
         """Return what goes with a message: what the editor gave, and the files that it links to, as in a chat."""
         window_tokens = self._agent.session.chat.window_tokens
         named = attach_files(message.mentions, self._agent.folders, window_tokens=window_tokens)

@@ -36,7 +36,7 @@ PromptBlock = (
 
 
 @dataclass(frozen=True)
-class PromptMessage:
+class EditorPrompt:
     """What a prompt says. The words of a link are among those of the person."""
 
     text: str
@@ -51,7 +51,7 @@ class PromptMessage:
         return [path for path in list_mentions(self.text) if path not in known]
 
 
-def read_prompt(blocks: Iterable[PromptBlock], cwd: Path) -> PromptMessage:
+def read_prompt(blocks: Iterable[PromptBlock], cwd: Path) -> EditorPrompt:
     """Return the message of a prompt."""
     words = ""
     files: list[FileEntry] = []
@@ -72,7 +72,7 @@ def read_prompt(blocks: Iterable[PromptBlock], cwd: Path) -> PromptMessage:
         else:
             problems.append(f"Something of the type {block.type} was left out: only texts and images are read.")
     text = words.encode("utf-8", "replace").decode()  # half a character of JSON is none
-    return PromptMessage(text, tuple(files), tuple(images), tuple(problems))
+    return EditorPrompt(text, tuple(files), tuple(images), tuple(problems))
 
 
 def _mention(uri: str, cwd: Path) -> str:
