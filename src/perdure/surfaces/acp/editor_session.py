@@ -44,7 +44,7 @@ from perdure.surfaces.acp import updates
 from perdure.surfaces.acp.client_link import ClientLink
 from perdure.surfaces.acp.commands import OFFERED, list_commands, run_command_line
 from perdure.surfaces.acp.home_thread import HomeThread
-from perdure.surfaces.acp.prompts import PromptBlock, EditorPrompt, fence_text, read_prompt
+from perdure.surfaces.acp.prompts import EditorPrompt, PromptBlock, fence_text, read_prompt
 from perdure.surfaces.chat.notices import format_recall
 from perdure.surfaces.chat.slash_commands import find_command_line, find_nearest, parse_command
 from perdure.surfaces.session_costs import list_costs
