@@ -1,7 +1,7 @@
 """The messages of standard input and output as a transport of the protocol's package, read and written by two threads.
 
-The package's own one (0.12) ends at a line that is JSON but no object, waits for ever after a broken pipe, and takes
-no files.
+The package's own one (0.12) ends at a line that is JSON but no object, does not notice a broken pipe, and takes no
+files.
 """
 
 from __future__ import annotations
