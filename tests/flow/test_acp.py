@@ -282,6 +282,21 @@ def test_modes_and_models_are_changed_between_turns(home, project, model) -> Non
     assert [request.body["model"] for request in model.requests] == ["scripted"] * 4 + ["small"]
 
 
+def test_a_mode_counts_at_once(home, project, model) -> None:
+    """A person may stop the questions of a turn that goes on."""
+    model.answers = [Answer(calls=[("write_file", {"path": "a.txt", "text": "1"})], delay_s=1), Answer("Ok.")]
+
+    async def work(editor: Editor) -> None:
+        session = await editor.begin(project)
+        turn = asyncio.create_task(editor.say(session, "write"))
+        await editor.agent.set_config_option(session_id=session, config_id="mode", value="edits")
+        assert not turn.done()
+        assert await turn == "end_turn" and editor.permissions == []
+
+    hold(home, work)
+    assert (project / "a.txt").exists()
+
+
 @pytest.mark.parametrize(("forms", "choices", "expected"), [
     (True, [], "blue"), (True, ["red", "blue"], "blue"), (False, ["red", "blue"], "red"),
     (False, [], "this editor cannot ask for words"),

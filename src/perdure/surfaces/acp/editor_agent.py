@@ -75,7 +75,7 @@ class EditorAgent:
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any] = (), **_: Any) -> NewSessionResponse:
         """Begin a session."""
         session = await self._open(self._make_request(cwd, mcp_servers))
-        return NewSessionResponse(session_id=session.session, **await self._describe(session))
+        return NewSessionResponse(session_id=session.session, **self._describe(session))
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
@@ -84,21 +84,21 @@ class EditorAgent:
         session = await self._find_or_open(cwd, session_id, mcp_servers)
         with _to_request_errors():
             await asyncio.wrap_future(session.submit(session.replay))
-        return LoadSessionResponse(**await self._describe(session))
+        return LoadSessionResponse(**self._describe(session))
 
     async def resume_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
     ) -> ResumeSessionResponse:
         """Go on with a session; the client knows what was said in it."""
         session = await self._find_or_open(cwd, session_id, mcp_servers)
-        return ResumeSessionResponse(**await self._describe(session))
+        return ResumeSessionResponse(**self._describe(session))
 
     async def fork_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
     ) -> ForkSessionResponse:
         """Go on with a session as one of its own."""
         session = await self._open(self._make_request(cwd, mcp_servers, resume=session_id, fork=True))
-        return ForkSessionResponse(session_id=session.session, **await self._describe(session))
+        return ForkSessionResponse(session_id=session.session, **self._describe(session))
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
         """Return sessions, the one in which something was said last first; of one folder, if the client names it."""
@@ -141,13 +141,12 @@ class EditorAgent:
         self._sessions[session_id] = session
         return session
 
-    async def _describe(self, session: EditorSession) -> dict[str, Any]:
+    def _describe(self, session: EditorSession) -> dict[str, Any]:
         """Return the modes and options of a session; its commands follow the answer."""
-        options = await asyncio.wrap_future(session.submit(session.describe_options))
         task = asyncio.create_task(self._offer_commands(session))
         self._tasks.add(task)  # the loop itself would forget it
         task.add_done_callback(self._tasks.discard)
-        return {"modes": session.describe_modes(), "config_options": options}
+        return {"modes": session.describe_modes(), "config_options": session.describe_options()}
 
     async def _offer_commands(self, session: EditorSession) -> None:
         session.submit(session.offer_commands)
@@ -192,7 +191,7 @@ class EditorAgent:
                 await asyncio.wrap_future(session.submit(lambda home: session.set_model(home, str(value))))
             else:
                 raise UsageError(f"option {config_id!r} (known: mode, model)")
-            options: Any = await asyncio.wrap_future(session.submit(session.describe_options))
+        options: Any = session.describe_options()
         return SetSessionConfigOptionResponse(config_options=options)
 
 

@@ -92,6 +92,7 @@ class EditorSession:
             chat=find_chat(home, "" if self._model == "resident" else self._model), mode=request.mode,
             on_ask=self._ask_permission, on_question=self._ask_question,
         )  # fmt: skip
+        self._models = _list_models(home)
         self.session = self._agent.session.session
         return self.session
 
@@ -125,7 +126,7 @@ class EditorSession:
         """Wait until the session is given up; False if that takes longer."""
         return self._thread.join(timeout_s)
 
-    # what a client asks for, in the thread ----------------------------------------------------------------
+    # what a client asks for -------------------------------------------------------------------------------
 
     def replay(self, _: Home) -> None:
         """Tell the client all that was said."""
@@ -154,8 +155,11 @@ class EditorSession:
         modes = [SessionMode(id=mode, name=mode.title(), description=MODE_MEANINGS[mode]) for mode in MODES]
         return SessionModeState(current_mode_id=self._agent.gate.mode, available_modes=modes)
 
-    def describe_options(self, home: Home) -> list[SessionConfigOptionSelect]:
+    def describe_options(self) -> list[SessionConfigOptionSelect]:
         """Return the mode and the model with what may be chosen."""
+        models = self._models
+        if self._model not in dict(models):
+            models = [(self._model, self._agent.session.chat.name), *models]
         mode = SessionConfigOptionSelect(
             id="mode", name="Mode", category="mode", type="select", current_value=self._agent.gate.mode,
             description=self._agent.sandbox.summary,
@@ -166,21 +170,9 @@ class EditorSession:
         )  # fmt: skip
         model = SessionConfigOptionSelect(
             id="model", name="Model", category="model", type="select", current_value=self._model,
-            options=[SessionConfigSelectOption(value=value, name=name) for value, name in self._list_models(home)],
+            options=[SessionConfigSelectOption(value=value, name=name) for value, name in models],
         )  # fmt: skip
         return [mode, model]
-
-    def _list_models(self, home: Home) -> list[tuple[str, str]]:
-        """Return (value, name) of the models of roles that can talk, and of the one that does."""
-        roles = home.config.models.roles
-        models = [
-            (role, f"{config.provider}:{config.model} ({role})")
-            for role in ROLES
-            if (config := getattr(roles, role)).provider and config.provider not in CLIENTS
-        ]
-        if self._model not in dict(models):
-            models.insert(0, (self._model, self._agent.session.chat.name))
-        return models
 
     # a turn -----------------------------------------------------------------------------------------------
 
@@ -366,13 +358,13 @@ class EditorSession:
         elif name == "model":
             if argument:
                 self.set_model(home, argument)
-                self._tell_options(home)
+                self._tell_options()
             self._say(f"{session.chat.name}, {session.measure().window_tokens:,} tokens of context")
         elif name == "mode":
             if argument:
                 self.set_mode(argument)
                 self._tell(helpers.update_current_mode(argument))
-                self._tell_options(home)
+                self._tell_options()
             self._say(self._describe_mode())
         elif name == "cost":
             self._say("\n".join(list_costs(sum_by_job(session.log.tree))))
@@ -386,9 +378,19 @@ class EditorSession:
         tools = f"The model may call: {names}." if names else f"The model has no tools: {agent.tools_problem or 'agent.yaml gives none'}."  # fmt: skip  # noqa: E501
         return f"Mode {agent.gate.mode}: {MODE_MEANINGS[agent.gate.mode]}.\n\n{tools}\n\n{agent.sandbox.summary}"
 
-    def _tell_options(self, home: Home) -> None:
-        options: Any = self.describe_options(home)
+    def _tell_options(self) -> None:
+        options: Any = self.describe_options()
         self._tell(ConfigOptionUpdate(session_update="config_option_update", config_options=options))
+
+
+def _list_models(home: Home) -> list[tuple[str, str]]:
+    """Return (role, name) of the models of roles that can talk."""
+    configs = [(role, getattr(home.config.models.roles, role)) for role in ROLES]
+    return [
+        (role, f"{config.provider}:{config.model} ({role})")
+        for role, config in configs
+        if config.provider and config.provider not in CLIENTS
+    ]
 
 
 def _list_answers(request: PermissionRequest) -> list[PermissionOption]:
