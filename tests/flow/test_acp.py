@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import fcntl
 import json
 import signal
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -537,6 +540,11 @@ def make_line(number: int | None, method: str, **params: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **fields, "method": method, "params": params}).encode() + b"\n"
 
 
+def count_waiting_bytes(descriptor: int) -> int:
+    """How many bytes of a pipe nobody has read yet."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+
+
 BEGIN = make_line(0, "initialize", protocolVersion=1)
 
 
@@ -643,3 +651,27 @@ def test_a_broken_pipe_ends_the_process_and_keeps_the_turn(home, project, model)
         assert process.wait(30) == 0  # standard input is still open
         assert b"Traceback" not in process.stderr.read()
     assert read_messages(home)[0].text == "tell a story"
+
+
+def test_a_client_that_stops_reading_cannot_hold_the_turn(home, project, model) -> None:
+    """The pipe is full, and the session waits for room until the client closes its own side."""
+    model.answers = [Answer("x" * 300_000, n_events=1, hangs=True, pause_s=0.01)]
+    with start_raw(home) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write(BEGIN + make_line(1, "session/new", cwd=str(project), mcpServers=[]))
+        process.stdin.flush()
+        message: Any = {}
+        while message.get("id") != 1:
+            message = json.loads(process.stdout.readline())
+        prompt = [{"type": "text", "text": "tell a long story"}]
+        session = message["result"]["sessionId"]
+        process.stdin.write(make_line(2, "session/prompt", sessionId=session, prompt=prompt))
+        process.stdin.flush()
+        deadline_s = time.monotonic() + 30
+        while count_waiting_bytes(process.stdout.fileno()) < 60_000:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        process.stdin.close()
+        assert process.wait(30) == 0
+    story = read_messages(home)[1]
+    assert (len(story.text), story.stop) == (300_000, "cancelled")

@@ -35,12 +35,17 @@ class ClientLink:
         """has_forms: the client shows forms to the person."""
         self._client, self._loop = client, loop
         self.has_forms = has_forms
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Wait no longer for a client that does not read."""
+        self._closed.set()
 
     def update(self, session: str, update: Any) -> bool:
         """Tell what happened in a session; False if the client is gone."""
         with contextlib.suppress(ConnectionError):
-            self._call(lambda: self._client.session_update(session, update), threading.Event())
-            return True
+            self._call(lambda: self._client.session_update(session, update), self._closed)
+            return not self._closed.is_set()
         return False
 
     def choose(

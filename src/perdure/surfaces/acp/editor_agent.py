@@ -57,6 +57,7 @@ class EditorAgent:
 
     async def close(self) -> None:
         """Cancel all turns, keep what came of them, and give the sessions up."""
+        self._client.close()
         for session in self._sessions.values():
             session.close()
         self._lobby.close()
