@@ -95,6 +95,7 @@ def test_a_prompt_streams_thoughts_and_text_apart(home, project, model) -> None:
     """The floor and the recalled block are in the request; what was said is found afterwards, as of any session."""
     with perdure.open(home, user="ada") as opened:
         opened.remember("The staging server listens on port 8443.", cwd=str(project))
+        opened.floor.note("Answer in one line.", by="agent")
     model.answers = [Answer("Port 8443.", thoughts=[{"reasoning_content": "I look it up."}])]
 
     async def work(editor: Editor) -> None:
@@ -110,7 +111,7 @@ def test_a_prompt_streams_thoughts_and_text_apart(home, project, model) -> None:
 
     hold(home, work)
     body = json.dumps(model.requests[0].body)
-    assert "listens on port 8443" in body and "write_file" in body
+    assert "Answer in one line." in body and "listens on port 8443" in body and "write_file" in body
     user, answer = read_messages(home)
     assert (user.text, answer.thought, answer.text) == (
         "which port has the staging server?", "I look it up.", "Port 8443.",
@@ -428,6 +429,20 @@ def test_commands_are_answered_without_the_model(home, project, model) -> None:
     hold(home, work)
     assert len(model.requests) == 1
     assert [message.role for message in read_messages(home)] == ["user", "assistant"]
+
+
+def test_a_window_too_small_for_tools_is_told(home, project, model) -> None:
+    (home / "config.toml").write_text(SETTINGS.format(url=model.url).replace("128000", "4000"))
+    model.answers = [Answer("Hello.")]
+
+    async def work(editor: Editor) -> None:
+        session = await editor.begin(project)
+        await editor.say(session, "hi")
+        assert editor.said().startswith(
+            "The model has no tools: the window of openai:scripted (4,000 tokens) is too small"
+        )
+
+    hold(home, work)
 
 
 def test_what_cannot_begin_says_why(home, project, model) -> None:

@@ -92,6 +92,8 @@ class EditorSession:
             chat=find_chat(home, "" if self._model == "resident" else self._model), mode=request.mode,
             on_ask=self._ask_permission, on_question=self._ask_question,
         )  # fmt: skip
+        if problem := self._agent.tools_problem:
+            self._notices.append(f"The model has no tools: {problem}.\n\n")
         self._models = _list_models(home)
         self.session = self._agent.session.session
         return self.session
