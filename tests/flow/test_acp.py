@@ -24,6 +24,7 @@ from acp.schema import (
     InitializeResponse,
     McpServerStdio,
     ResourceContentBlock,
+    SseMcpServer,
     TextResourceContents,
 )
 
@@ -455,16 +456,23 @@ def test_what_cannot_begin_says_why(home, project, model) -> None:
     hold(home, work)
 
 
-def test_mcp_servers_of_the_editor_are_refused_in_words(home, project, model) -> None:
-    model.answers = [Answer("Hello.")]
-    server = McpServerStdio(name="docs", command="/bin/docs", args=[], env=[])
+def test_mcp_servers_of_the_editor_are_used_and_asked_about(home, project, model) -> None:
+    program = Path(__file__).parents[1] / "rig" / "mcp_tools_server.py"
+    server = McpServerStdio(name="My Docs", command=sys.executable, args=[str(program)], env=[])
+    stream = SseMcpServer(type="sse", name="old", url="https://example.org/sse", headers=[])
+    model.answers = [Answer(calls=[("My_Docs__picture", {})]), Answer("Hello.")]
 
     async def work(editor: Editor) -> None:
-        opened = await editor.agent.new_session(cwd=str(project), mcp_servers=[server])
+        opened = await editor.agent.new_session(cwd=str(project), mcp_servers=[server, stream])
         await editor.say(opened.session_id, "hi")
-        assert editor.said() == "Perdure does not use the MCP servers of the editor: docs.\n\nHello."
+        assert editor.said().startswith("The MCP server old of the editor is not used, because of its transport")
+        ((asked, _),) = editor.permissions
+        assert asked.title == "My_Docs__picture"
+        assert editor.of("tool_call_update")[-1].content[0].content.type == "image"
 
     hold(home, work)
+    names = [tool["function"]["name"] for tool in model.requests[0].body["tools"]]
+    assert "My_Docs__picture" in names
 
 
 # ends -------------------------------------------------------------------------------------------------------------

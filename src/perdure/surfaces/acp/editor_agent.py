@@ -32,6 +32,7 @@ from perdure.surfaces.acp.editor_session import EditorSession, SessionRequest
 from perdure.surfaces.acp.greeting import build_greeting, has_forms
 from perdure.surfaces.acp.home_thread import HomeThread
 from perdure.surfaces.acp.prompts import PromptBlock
+from perdure.surfaces.acp.servers import read_servers
 
 CLOSE_S = 5.0  # the end waits so long for turns to end; what was said is on disk before
 PAGE_SIZE = 50  # sessions of one answer to session/list
@@ -123,8 +124,8 @@ class EditorAgent:
         folder = Path(cwd)
         if not folder.is_absolute() or not folder.is_dir():
             raise acp.RequestError(_INVALID_PARAMS, f"cwd {cwd!r} is no absolute path of a folder")
-        names = [server.name for server in servers or ()]
-        return SessionRequest(folder.resolve(), resume, fork, self._mode, self._model, names)
+        choice = read_servers(servers or ())
+        return SessionRequest(folder.resolve(), resume, fork, self._mode, self._model, choice)
 
     async def _find_or_open(self, cwd: str, session_id: str, servers: Sequence[Any] | None) -> EditorSession:
         if session_id in self._sessions:

@@ -45,6 +45,7 @@ from perdure.surfaces.acp.client_link import ClientLink
 from perdure.surfaces.acp.commands import OFFERED, list_commands, run_command_line
 from perdure.surfaces.acp.home_thread import HomeThread
 from perdure.surfaces.acp.prompts import EditorPrompt, PromptBlock, fence_text, read_prompt
+from perdure.surfaces.acp.servers import NO_SERVERS, ServerChoice
 from perdure.surfaces.chat.notices import format_recall
 from perdure.surfaces.chat.slash_commands import find_command_line, find_nearest, parse_command
 from perdure.surfaces.session_costs import list_costs
@@ -62,7 +63,7 @@ class SessionRequest:
     fork: bool = False
     mode: Mode | None = None  # instead of that in agent.yaml
     model: str = ""  # instead of the role resident: a role, or a name at its provider
-    servers: Sequence[str] = ()  # names of MCP servers that the client has for it
+    servers: ServerChoice = NO_SERVERS  # MCP servers that the client has for it
 
 
 class EditorSession:
@@ -79,7 +80,7 @@ class EditorSession:
         self._changes: dict[str, FileChange] = {}  # of calls of this turn
         self._n_questions = 0
         self._model = request.model or "resident"
-        self._notices = [_refuse_servers(request.servers)] if request.servers else []
+        self._notices = list(request.servers.problems)
         self.opened: Future[str] = self._thread.submit(self._open)
 
     def _open(self, home: Home) -> str:
@@ -90,10 +91,11 @@ class EditorSession:
         self._agent: Agent = open_agent(
             home, request.resume, fork=request.fork, cwd=str(request.cwd),
             chat=find_chat(home, "" if self._model == "resident" else self._model), mode=request.mode,
-            on_ask=self._ask_permission, on_question=self._ask_question,
+            on_ask=self._ask_permission, on_question=self._ask_question, mcp_servers=request.servers.servers,
         )  # fmt: skip
+        self._notices += self._agent.notices
         if problem := self._agent.tools_problem:
-            self._notices.append(f"The model has no tools: {problem}.\n\n")
+            self._notices.append(f"The model has no tools: {problem}.")
         self._models = _list_models(home)
         self.session = self._agent.session.session
         return self.session
@@ -189,7 +191,7 @@ class EditorSession:
             self._changes.clear()
             try:
                 for notice in self._notices:
-                    self._say(notice)
+                    self._say(f"{notice}\n\n")
                 self._notices = []
                 return self._answer(home, blocks)
             except ModelCancelled:
@@ -402,7 +404,3 @@ def _list_answers(request: PermissionRequest) -> list[PermissionOption]:
         PermissionOption(option_id="always", name=f"Always allow {request.always_scope}", kind="allow_always"),
         PermissionOption(option_id="deny", name="Deny", kind="reject_once"),
     ]
-
-
-def _refuse_servers(names: Sequence[str]) -> str:
-    return f"Perdure does not use the MCP servers of the editor: {', '.join(names)}.\n\n"

@@ -21,6 +21,7 @@ def build_greeting() -> dict[str, Any]:
         "agentCapabilities": {
             "loadSession": True,
             "promptCapabilities": {"image": True, "embeddedContext": True},
+            "mcpCapabilities": {"http": True},
             "sessionCapabilities": {"list": {}, "fork": {}, "resume": {}, "close": {}},
         },
         "authMethods": [],

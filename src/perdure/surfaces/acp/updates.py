@@ -29,14 +29,23 @@ Content = helpers.ToolCallContentVariant
 
 _KINDS: Mapping[str, ToolKind] = {
     "read_file": "read", "view_image": "read", "write_file": "edit", "edit_file": "edit", "glob": "search",
-    "grep": "search", "recall": "search", "shell": "execute",
+    "grep": "search", "recall": "search", "shell": "execute", "activate_skill": "read",
 }  # fmt: skip
 _VERBS = {
     "read_file": "Read", "view_image": "Look at", "write_file": "Write", "edit_file": "Edit", "glob": "Find",
     "grep": "Search for", "recall": "Recall", "shell": "Run", "remember": "Remember", "ask_user": "Ask",
-    "image_generate": "Make an image",
+    "image_generate": "Make an image", "activate_skill": "Read the skill",
 }  # fmt: skip
-_SUBJECTS = ("path", "pattern", "command", "question", "query", "text", "prompt")  # the input that names the call
+_SUBJECTS = (
+    "path",
+    "pattern",
+    "command",
+    "question",
+    "query",
+    "text",
+    "prompt",
+    "name",
+)  # the input that names the call
 _TITLE_CHARS = 120
 
 
