@@ -670,6 +670,10 @@ def test_a_broken_pipe_ends_the_process_and_keeps_the_turn(home, project, model)
         session = message["result"]["sessionId"]
         process.stdin.write(make_line(2, "session/prompt", sessionId=session, prompt=prompt))
         process.stdin.flush()
+        deadline_s = time.monotonic() + 30
+        while not model.requests:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
         process.stdout.close()
         assert process.wait(30) == 0  # standard input is still open
         assert b"Traceback" not in process.stderr.read()
