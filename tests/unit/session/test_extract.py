@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
 from perdure.formats.perdure import CallEntry, Message
+from perdure.models.embedder import Vectors, to_unit_length
 from perdure.session.extract import FileLists, find_terms, list_files, weigh_middle
 from perdure.session.summary import render_summary
 
@@ -112,6 +117,33 @@ def test_files_are_read_and_changed() -> None:
     files = list_files([call(0, "read_file", "a.py"), call(1, "edit_file", "a.py"), call(2, "read_file", "b.py"),
                         call(3, "write_file", "c.py")], failed_ids={"c3"})  # fmt: skip
     assert (files.read, files.changed) == (("b.py",), ("a.py",))
+
+
+def embed_subjects(words: Sequence[str]) -> Vectors:
+    """Vectors by hand: what is of the choir, what is of the ferry, and all else, each a direction of its own."""
+    rows = [
+        [1.0, 0.1 * n, 0.0] if re.search("choir|singers", text) else [0.0, 0.1 * n, 1.0] for n, text in enumerate(words)
+    ]
+    return to_unit_length(np.array(rows))
+
+
+def test_a_change_in_other_words_stands_in_the_line_of_the_old() -> None:
+    """No word is shared; the vectors are near. It holds for the tail, too; without vectors the two stand apart."""
+    old, new = "The choir sings under Ada Brandt.", "Grace Holub conducts those singers."
+    talk = converse(old, CHATTER, "My ferry leaves from Piran.", CHATTER, new)
+    for middle, tail in ((talk, []), (talk[:8], talk[8:])):
+        weighed = weigh_middle(middle, tail, embed=embed_subjects)
+        (row,) = [
+            row for row in render_summary("", weighed.choose_quotes(400), FileLists(), 400).splitlines() if old in row
+        ]
+        assert row.index(old) < row.index(new)
+    apart = render_summary("", weigh_middle(talk).choose_quotes(400), FileLists(), 400)
+    assert not any(old in row and new in row for row in apart.splitlines()) and old in apart and new in apart
+
+
+def test_without_vectors_words_alone_link() -> None:
+    talk = converse("The choir sings under Ada Brandt.", "Grace Holub conducts those singers.")
+    assert weigh_middle(talk, embed=lambda _: None).groups == weigh_middle(talk).groups
 
 
 def test_what_may_change_a_statement_stands_in_its_line() -> None:
