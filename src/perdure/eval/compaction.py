@@ -85,7 +85,7 @@ class Tally:
     n_lines: int = 0  # of quotes in summaries
     n_statements: int = 0  # in these lines
 
-    def add(self, fact: PlantedFact, verdict: Verdict, token_share: float) -> None:
+    def add(self, fact: PlantedFact, verdict: FactVerdict, token_share: float) -> None:
         """Count one question."""
         self.n_alone += verdict.is_stale and not verdict.is_retained
         self.n_facts[fact.kind] += 1
@@ -311,7 +311,7 @@ class _Trial:
         return lost
 
 
-class Verdict(NamedTuple):
+class FactVerdict(NamedTuple):
     """What a model reads of one fact."""
 
     is_retained: bool  # its value
@@ -319,7 +319,7 @@ class Verdict(NamedTuple):
     is_uncorrected: bool = False  # a value that was taken back, and no newer one behind it in that section
 
 
-def judge(fact: PlantedFact, read: str, summary: str) -> Verdict:
+def judge(fact: PlantedFact, read: str, summary: str) -> FactVerdict:
     """Return what is read of a fact.
 
     read: what stands in full, and what recall has; summary: is read beside it, each line as what holds now.
@@ -331,11 +331,11 @@ def judge(fact: PlantedFact, read: str, summary: str) -> Verdict:
     """
     is_retained = holds(read, fact.answer) or holds(summary, fact.answer)
     if not fact.old:
-        return Verdict(is_retained)
+        return FactVerdict(is_retained)
     has_old_line = any(holds(row, fact.old) and not holds(row, fact.answer) for row in summary.splitlines())
     is_lost = holds(read, fact.old) and not is_retained
     is_last = any(_ends_old("\n".join(rows), fact) for rows in parse_summary(summary).values())
-    return Verdict(is_retained, has_old_line or is_lost, is_lost or is_last)
+    return FactVerdict(is_retained, has_old_line or is_lost, is_lost or is_last)
 
 
 def _ends_old(section: str, fact: PlantedFact) -> bool:
