@@ -275,6 +275,24 @@ def test_summary_by_rules_has_the_planted_lines_and_says_so(opened_quiet, strict
     assert "by rules alone" in told[-1]
 
 
+@pytest.mark.parametrize("kind", ["minilm", "static", "off"])
+def test_a_change_in_other_words_stands_beside_the_old(opened_quiet, strict, kind) -> None:
+    """The built-in vectors see that two statements are about one thing; without vectors both are quoted apart."""
+    home = opened_quiet()
+    (home.path / "config.toml").write_text(f'[models.embedder]\nkind = "{kind}"\n')
+    old, new = "The choir sings under Lotte Grauwe.", "Amadi Ferrier conducts the singers of the chapel since June."
+    with open_session(opened_quiet(), chat=strict(), mode="keyword") as session:
+        session.say("Hello.")
+        for number, line in enumerate((old, "My flight lands in Piran.", new, "The rent is 1,250 euros.")):
+            session.say(line)
+            fill(session, 3, first=100 * number)
+        fill(session, 20, first=900)
+        boundary = session.compact()
+    assert boundary is not None and boundary.by == "code"
+    (row,) = [row for row in boundary.summary.splitlines() if old in row]
+    assert (f"→ later: {new}" in row) == (kind != "off") and new in boundary.summary
+
+
 def test_summariser_writes_and_the_main_model_is_not_asked(opened, strict, told) -> None:
     """S12, S14, J26; what the narrative lost stands behind it."""
     summariser = ScriptedChat(["- Decision: the tide tables stay in Postgres"], name="scripted:cheap")

@@ -103,6 +103,27 @@ def test_every_command_about_sessions_runs(place: Path) -> None:
     assert "It is port 8443." in (place / "staging.md").read_text()
 
 
+def test_every_command_about_editors_runs(place: Path) -> None:
+    """But the first, which installs. `perdure acp` itself is driven in test_acp.py."""
+    install, *lines = commands_of("docs/editors.md")
+    assert install == "pip install 'perdure[acp]'" and len(lines) > 1
+    for line in lines:
+        done = run(line, place)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_settings_of_editors_are_valid() -> None:
+    """Each starts `perdure acp`. What is JSON parses."""
+    page = (ROOT / "docs" / "editors.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(json|lua|elisp)\n(.*?)```", page, re.DOTALL)
+    assert [language for language, _ in blocks] == ["json", "json", "json", "lua", "lua", "elisp"]
+    for language, block in blocks:
+        assert re.search(r"perdure\b.*\bacp\b", block, re.DOTALL)
+        if language == "json":
+            (servers,) = json.loads(block).values()
+            assert servers["Perdure"]["args"] == ["acp"]
+
+
 def test_the_readme_begins_with_install_and_start() -> None:
     """.ci/wheel runs these two, as they stand there, with a local package index."""
     start = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Start\n")[2]

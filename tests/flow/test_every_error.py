@@ -17,6 +17,7 @@ from perdure.surfaces.cli import cli
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
 NOT_WALKED = {
+    "acp",
     "serve",
     "page",
     "mcp",

@@ -40,6 +40,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "service/builtin_jobs.py": "the miner, 20 ms, is for one job",
     "surfaces/chat/session_thread.py": "the first screen of a chat waits for no home",
     "surfaces/chat/terminal_chat.py": "the first screen of a chat waits for no home",
+    "surfaces/cli/acp.py": "the package `acp` is optional, and `initialize` is answered before it is loaded",
     "surfaces/cli/ask.py": "help needs no session, and a pipe no notices",
     "surfaces/cli/chat.py": "help needs no prompt_toolkit",
     "surfaces/cli/common.py": "every command loads it; help and completion of options need no home",

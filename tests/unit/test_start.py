@@ -89,3 +89,16 @@ def test_naming_a_model_loads_no_sdk_before_a_call(place: str) -> None:
     )
     held = loaded(code, place)
     assert "perdure.models.gguf" in held and held & (SDKS - {"ssl", "perdure.models.sdk_calls"}) == set()
+
+
+def test_an_editor_is_answered_before_a_home_or_the_protocols_package_is_loaded() -> None:
+    greeting = "import perdure.surfaces.cli.acp, perdure.surfaces.acp.greeting, perdure.surfaces.acp.stdio"
+    assert loaded(greeting) & (HEAVY | SDKS | {"acp", "asyncio", "perdure.home", "perdure.config"}) <= {"click"}
+
+
+def test_no_other_command_loads_the_protocol_of_editors() -> None:
+    code = (
+        "import importlib\nfrom perdure.surfaces.cli import _COMMANDS\n"
+        "for module, _ in _COMMANDS.values():\n    importlib.import_module(f'perdure.surfaces.cli.{module}')"
+    )
+    assert not {name for name in loaded(code) if name.partition(".")[0] == "acp"}

@@ -1,9 +1,10 @@
 """Measure what a session still knows after compactions, without a model that judges.
 
 Facts are planted into long conversations. A fact is retained if what a model would read for a question about it holds
-its value: head and tail alone, with the summary, and with what recall puts beside the question. A fact that was taken
-back is stale where a line of the summary tells the old value without the new one, or where the old value is read and
-the new one is not.
+its value: head and tail alone, with the summary, and with what recall puts beside the question and the summary. A fact
+that was taken back is stale where a line of the summary tells the old value without the new one, or where the old value
+is read and the new one is not. It is uncorrected where the new value does not stand behind the old one, in the same
+section of the summary. How many statements stand in a line is told beside: a summary of one line has no stale one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from perdure import formats, turn
 from perdure.capture.lines import split_lines
@@ -21,7 +22,15 @@ from perdure.config import PriceConfig, RoleConfig
 from perdure.errors import UsageError
 from perdure.eval.datasets import load_dataset
 from perdure.eval.measures import compute_wilson
-from perdure.eval.planted_facts import REVERSED, PlantedFact, TalkLine, holds, make_facts, make_talk, plant
+from perdure.eval.planted_facts import (
+    REVERSED,
+    PlantedFact,
+    TalkLine,
+    holds,
+    make_facts,
+    make_talk,
+    plant,
+)
 from perdure.formats import detection
 from perdure.formats.perdure import CallEntry, Message
 from perdure.home import Home, open_home
@@ -29,8 +38,10 @@ from perdure.models.chat import Chat, ChatMessage
 from perdure.models.gguf import GgufChat
 from perdure.models.roles import read_model_settings
 from perdure.session.assemble import assemble_zones, find_boundary
+from perdure.session.blocks import BlockFile
 from perdure.session.budget import count_message
 from perdure.session.session import Session, open_session
+from perdure.session.summary import LATER, parse_summary
 from perdure.testing import Question, ScriptedChat
 from perdure.types import Live
 
@@ -68,16 +79,26 @@ class Tally:
     n_facts: Counter[str] = field(default_factory=Counter)  # kind -> facts
     n_retained: Counter[str] = field(default_factory=Counter)
     n_stale: int = 0
+    n_uncorrected: int = 0  # the old value is read, and no newer one behind it
     n_alone: int = 0  # of the stale: the old value is read, and the new one nowhere
     token_shares: list[float] = field(default_factory=list)  # of the whole conversation, for each question
+    n_lines: int = 0  # of quotes in summaries
+    n_statements: int = 0  # in these lines
 
-    def add(self, fact: PlantedFact, *, is_retained: bool, is_stale: bool, token_share: float) -> None:
+    def add(self, fact: PlantedFact, verdict: FactVerdict, token_share: float) -> None:
         """Count one question."""
-        self.n_alone += is_stale and not is_retained
+        self.n_alone += verdict.is_stale and not verdict.is_retained
         self.n_facts[fact.kind] += 1
-        self.n_retained[fact.kind] += is_retained
-        self.n_stale += is_stale
+        self.n_retained[fact.kind] += verdict.is_retained
+        self.n_stale += verdict.is_stale
+        self.n_uncorrected += verdict.is_uncorrected
         self.token_shares.append(token_share)
+
+    def add_summary(self, summary: str) -> None:
+        """Count the lines of a summary, and the statements in them."""
+        n_lines = sum(map(len, parse_summary(summary).values()))
+        self.n_lines += n_lines
+        self.n_statements += n_lines + summary.count(LATER)
 
     def to_figures(self) -> dict[str, Any]:
         """Return the shares, with a 95 % interval (Wilson) of what is retained."""
@@ -90,7 +111,9 @@ class Tally:
             "by_kind": {kind: self.n_retained[kind] / count for kind, count in sorted(self.n_facts.items())},
             "n_reversed": self.n_facts[REVERSED],
             "n_stale": self.n_stale,
+            "n_uncorrected": self.n_uncorrected,
             "n_stale_alone": self.n_alone,
+            "statements_per_line": self.n_statements / self.n_lines if self.n_lines else 0.0,
             "tokens": sum(self.token_shares) / n,
         }
 
@@ -113,17 +136,19 @@ class CompactionReport:
     def text(self) -> str:
         """Format the results as a table for people."""
         lines = [
-            f"compaction: {len(self.names)} conversations, templates: {self.half} (retained: 95 % interval; tokens: "
-            "share of the whole conversation)",
+            f"compaction: {len(self.names)} conversations, templates: {self.half} (retained: 95 % interval; a "
+            "line: statements in a line of the summary; tokens: share of the whole conversation)",
             "",
-            f"{'compactions':13}{'what is read':38}{'retained':>9}{'n':>20}{'stale':>7}{'alone':>7}{'tokens':>8}",
+            f"{'compactions':13}{'what is read':38}{'retained':>9}{'n':>20}{'stale':>7}{'uncorrected':>13}{'alone':>7}"
+            f"{'a line':>8}{'tokens':>8}",
         ]
         for number, ways in self.tables.items():
             for way, row in ways.items():
                 low, high = row["interval"]
                 lines.append(
                     f"{number:13}{way:38}{row['retained']:>9.1%}{f'{low:.0%} to {high:.0%}':>14}{row['n']:>6}"
-                    f"{row['n_stale']:>4}/{row['n_reversed']:<2}{row['n_stale_alone']:>7}{row['tokens']:>8.1%}"
+                    f"{row['n_stale']:>4}/{row['n_reversed']:<2}{row['n_uncorrected']:>13}{row['n_stale_alone']:>7}"
+                    f"{row['statements_per_line']:>8.2f}{row['tokens']:>8.1%}"
                 )
         kinds = sorted({kind for ways in self.tables.values() for row in ways.values() for kind in row["by_kind"]})
         lines += ["", f"{'retained by kind':51}" + "".join(f"{kind:>12}" for kind in kinds)]
@@ -249,6 +274,8 @@ class _Trial:
         if boundary is None:
             return [f"{self.talk.name}: {self.way}: the summariser failed, and nothing was compacted"]
         zones = assemble_zones(path, {})
+        beside = BlockFile(home.path, session.session, is_kept=True).read().get(boundary.id, "")
+        n_beside = count_message(ChatMessage("user", beside)) if beside else 0
         kept_text = "\n".join(message.text for message in [*zones.head, *zones.tail])
         n_kept = sum(map(count_message, [*zones.head, *zones.tail]))
         n_summary = sum(map(count_message, zones.summary))
@@ -261,7 +288,11 @@ class _Trial:
             n_block = count_message(ChatMessage("user", block))
             readings = {
                 self.way: (kept_text, boundary.summary, n_kept + n_summary),
-                f"{self.way} + recall": (f"{kept_text}\n{block}", boundary.summary, n_kept + n_summary + n_block),
+                f"{self.way} + recall": (
+                    f"{kept_text}\n{beside}\n{block}",
+                    boundary.summary,
+                    n_kept + n_summary + n_beside + n_block,
+                ),
             }
             if self.way == QUOTES:
                 readings |= {
@@ -269,33 +300,49 @@ class _Trial:
                     f"{TAIL_ONLY} + recall": (f"{kept_text}\n{block}", "", n_kept + n_block),
                 }
             for way, (read, summary, n_tokens) in readings.items():
-                is_retained, is_stale = judge(fact, read, summary)
-                tallies.setdefault(way, Tally()).add(
-                    fact, is_retained=is_retained, is_stale=is_stale, token_share=n_tokens / n_all
-                )
+                tallies.setdefault(way, Tally()).add(fact, judge(fact, read, summary), n_tokens / n_all)
             read, summary, _ = readings[f"{self.way} + recall"]
-            is_retained, is_stale = judge(fact, read, summary)
-            if is_stale or not is_retained:
-                lost.append(
-                    f"{self.talk.name}: {'stale' if is_stale else 'lost'}: {fact.later or fact.say} / {fact.ask}"
-                )
+            verdict = judge(fact, read, summary)
+            if verdict.is_stale or not verdict.is_retained:
+                state = "stale" if verdict.is_stale else "lost"
+                lost.append(f"{self.talk.name}: {state}: {fact.say} {fact.later} / {fact.ask}")
+        for way in (self.way, f"{self.way} + recall"):
+            tallies[way].add_summary(boundary.summary)
         return lost
 
 
-def judge(fact: PlantedFact, read: str, summary: str) -> tuple[bool, bool]:
-    """Return (whether the value is read, whether a value that was taken back is told as if it held).
+class FactVerdict(NamedTuple):
+    """What a model reads of one fact."""
+
+    is_retained: bool  # its value
+    is_stale: bool = False  # a value that was taken back, in a line without the new one, or without it at all
+    is_uncorrected: bool = False  # a value that was taken back, and no newer one behind it in that section
+
+
+def judge(fact: PlantedFact, read: str, summary: str) -> FactVerdict:
+    """Return what is read of a fact.
 
     read: what stands in full, and what recall has; summary: is read beside it, each line as what holds now.
 
     >>> fact = PlantedFact("reversed", "", "", "81", later="It is 81 now.", old="80")
-    >>> judge(fact, "", "- port 80"), judge(fact, "port 80\\nport 81", "- port 81, not 80")
-    ((False, True), (True, False))
+    >>> summaries = "## Fact\\n- port 80", "## Fact\\n- port 80\\n- port 81", "## Fact\\n- port 81, not 80"
+    >>> [tuple(judge(fact, "", summary)) for summary in summaries]
+    [(False, True, True), (True, True, False), (True, False, False)]
     """
     is_retained = holds(read, fact.answer) or holds(summary, fact.answer)
     if not fact.old:
-        return is_retained, False
+        return FactVerdict(is_retained)
     has_old_line = any(holds(row, fact.old) and not holds(row, fact.answer) for row in summary.splitlines())
-    return is_retained, has_old_line or (holds(read, fact.old) and not is_retained)
+    is_lost = holds(read, fact.old) and not is_retained
+    is_last = any(_ends_old("\n".join(rows), fact) for rows in parse_summary(summary).values())
+    return FactVerdict(is_retained, has_old_line or is_lost, is_lost or is_last)
+
+
+def _ends_old(section: str, fact: PlantedFact) -> bool:
+    """Return True if the last statement with the old value stands behind all with the new one."""
+    statements = section.replace(LATER, "\n").splitlines()
+    old, new = ([n for n, row in enumerate(statements) if holds(row, value)] for value in (fact.old, fact.answer))
+    return max(old, default=-1) > max(new, default=-1)
 
 
 def append_line(session: Session, line: TalkLine, number: int) -> None:

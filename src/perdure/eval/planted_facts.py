@@ -1,8 +1,8 @@
 """Facts with questions about them, planted into a long conversation: what a compaction should not lose.
 
 The same templates, half and seed give the same conversation, byte for byte. The second half of the templates was
-written after the rules of compaction were frozen, and the third after they were changed for what the second had shown
-(docs/evaluation/compaction.md).
+written after the rules of compaction were frozen, and the third and the fourth after they were changed for what the one
+before had shown (docs/evaluation/compaction.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from perdure.eval.datasets import read_rows
 
-HALVES = ("dev", "held_out", "third")
+HALVES = ("dev", "held_out", "third", "fourth")
 REVERSED = "reversed"  # kind of a fact that is taken back later
 _FOLDER = Path(__file__).parent / "planted"
 _SLOT = re.compile(r"\{(\w+?)(_new)?\}")

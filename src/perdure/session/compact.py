@@ -21,9 +21,11 @@ from perdure import text, turn
 from perdure.access import fence
 from perdure.archive import injections
 from perdure.capture.events import HookEvent
+from perdure.config import EmbedderConfig
 from perdure.connections import local_now, utc_now
 from perdure.errors import ConfigFault, ContextTooLarge, ModelCancelled, ModelFault
 from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message, ModelUse
+from perdure.lazy_module import LazyModule
 from perdure.models.chat import Chat, TokenUsage, ToolSpec
 from perdure.models.known_models import find_token_factor
 from perdure.session import extract, summary
@@ -43,8 +45,15 @@ from perdure.session.zones import Zones, list_maskable, split_zones
 from perdure.types import OWN_RUNTIME, Cue, Live
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from perdure.home import Home
+    from perdure.models import local_embedders
+    from perdure.models.embedder import Vectors
     from perdure.session.log import SessionLog
+else:
+    np, local_embedders = LazyModule("numpy"), LazyModule("perdure.models.local_embedders")
 
 JOB = "compact"  # the job under which the summariser is metered
 COMPACTING = "compressing…"
@@ -89,6 +98,7 @@ class Compactor:
         self._shrink_factors: dict[str, float] = {}  # model -> how many times smaller its window is, as it refused more
         self._retry_tokens = 0  # a summariser that failed is asked again from here on
         self._has_told_failure = False
+        self._vectors: dict[str, npt.NDArray[np.float32]] = {}  # statement -> its vector
 
     def measure(self, request: RoomRequest) -> ContextSize:
         """Return how much of the window the context fills."""
@@ -244,10 +254,11 @@ class Compactor:
     def _build_boundary(
         self, zones: Zones, limits: WindowLimits, narrative: str, *, by: str, focus: str, cause: Cause
     ) -> Boundary:  # fmt: skip
-        max_tokens = limits.summary_tokens - text.tokens(narrative)
-        extracted = extract.extract_quotes(zones.middle, zones.tail, max_tokens=max_tokens, focus=focus)
-        narrative = summary.drop_taken_back(narrative, extracted.taken_back)
-        lost = summary.list_lost(extracted.quotes, narrative) if narrative else extracted.quotes
+        weighed = extract.weigh_middle(zones.middle, zones.tail, focus=focus, embed=self._embed)
+        narrative = summary.drop_taken_back(narrative, weighed.taken_back)
+        narrative = summary.add_later(narrative, weighed.changes)
+        quotes = weighed.choose_quotes(limits.summary_tokens - text.tokens(narrative))
+        lost = summary.list_lost(quotes, narrative) if narrative else quotes
         failed_ids = {message.call_id for message in zones.middle if message.is_error}
         files = extract.list_files(zones.middle, failed_ids)
         return Boundary(
@@ -255,7 +266,7 @@ class Compactor:
             first_kept=zones.tail[0].id,
             n_left=len(zones.middle),
             summary=summary.render_summary(narrative, lost, files, limits.summary_tokens),
-            quotes=tuple(extracted.quotes),
+            quotes=quotes,
             files_read=files.read,
             files_changed=files.changed,
             by=by,
@@ -263,6 +274,26 @@ class Compactor:
             cause=cause,
             **self._log.make_fields(),
         )
+
+    def _embed(self, words: Sequence[str]) -> Vectors | None:
+        """Return a vector of each statement, made on this machine; None where vectors are off or cannot be made.
+
+        Each statement is embedded once in the life of a session. The model is not kept: compactions are rare.
+        """
+        settings = self._home.config.models.embedder
+        if settings.kind == "off":
+            return None
+        kind = "static" if settings.kind == "static" else "minilm"
+        embedder = local_embedders.choose_embedder(EmbedderConfig(kind=kind, threads=settings.threads)).embedder
+        if embedder is None:
+            return None
+        missing = [text for text in dict.fromkeys(words) if text not in self._vectors]
+        try:
+            self._vectors |= zip(missing, embedder.embed(missing, "document"), strict=True)
+        except ModelFault as error:
+            self._tell(f"statements are compared by their words alone ({error})")
+            return None
+        return np.stack([self._vectors[text] for text in words])
 
     def _append_boundary(
         self, request: RoomRequest, limits: WindowLimits, boundary: Boundary, n_before: int, tail: Sequence[Message]

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perdure import text
 from perdure.formats.perdure import Message, Quote
@@ -24,6 +25,12 @@ from perdure.memories.sentences import sentences
 from perdure.memories.subject import replaces
 from perdure.recall.judge import extract_stems
 from perdure.regex import lazy_re
+from perdure.session.groups import BY_WORDS, Groups, Link, group_linked, link_by_meaning
+
+if TYPE_CHECKING:
+    from perdure.models.embedder import Vectors
+
+EmbedTexts = Callable[[Sequence[str]], "Vectors | None"]  # a row for each text; None if there is no model
 
 KINDS = ("Request", "Decision", "Constraint", "Correction", "Pending", "Fact")  # headings of a summary, in order
 MAX_QUOTE_CHARS = 400  # of a quote of weight
@@ -38,6 +45,7 @@ _SAME_SHARE = 0.8  # of the words of two sentences that say the same
 _RESTATED_SHARE = 0.45  # of the rarity of the older sentence's words that a change shares with it
 _PART_SHARE = 0.6  # of the rarity of its own words
 _MAX_PARTNERS = 60  # older sentences that are compared with a change
+_MAX_EMBEDDED = 1_000  # statements; about 2 ms each with MiniLM
 
 _NUMBER = lazy_re(r"[$€£]?\d[\d.,:/-]*(?:%|\w+)?")
 _PATH = lazy_re(r"(?<![\w/.])(?:[~.]{0,2}/)?[\w.-]+(?:/[\w.-]+)+|\b[\w-]+\.[a-z]{1,5}\b(?!\.\w)")
@@ -66,7 +74,6 @@ class WeighedSentence:
     kind: str = "Fact"
     weight: float = 0.0
     replaces: str = ""
-    follows: int | None = None  # position of an earlier sentence that may be about the same thing
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -108,24 +115,67 @@ def _find_first_name(words: str) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Extract:
-    """What rules keep of the middle of a session."""
+class WeighedMiddle:
+    """What the middle of a session says, by weight, with what the tail changes of it."""
 
-    quotes: tuple[Quote, ...] = ()  # by kind, and then in their order
+    statements: Mapping[int, WeighedSentence]  # position -> what still holds, of the tail, too
+    middle_ids: frozenset[str]  # messages that may be quoted for their own sake
+    groups: Groups  # of positions: what may be about the same thing
     taken_back: tuple[tuple[str, str], ...] = ()  # (words that no longer hold, words that replace them)
+    request: tuple[Quote, ...] = ()  # the message that the last turn works on, if the cut goes through that turn
+
+    @property
+    def changes(self) -> tuple[tuple[str, str], ...]:
+        """Pairs (words, words of a later statement that may change them)."""
+        return tuple(
+            (self.statements[position].words, self.statements[number].words)
+            for position, later in self.groups.later.items()
+            for number in later
+        )
+
+    def choose_quotes(self, max_tokens: int) -> tuple[Quote, ...]:
+        """Return the weightiest statements of the middle that fit, by kind and then in their order.
+
+        What may change a chosen one is chosen with it, also if it is in the tail: nobody should read the older one
+        alone.
+        """
+        max_tokens -= sum(map(_count_quote, self.request))
+        chosen: set[int] = set()
+        for position, item in sorted(self.statements.items(), key=lambda row: (-row[1].weight, -row[0])):
+            if item.message.id not in self.middle_ids or position in chosen:
+                continue
+            added = {position, *self.groups.find_later(position)} - chosen
+            cost = sum(_count_quote(_to_quote(self.statements[number])) for number in added)
+            if cost <= max_tokens:
+                max_tokens -= cost
+                chosen |= added
+        lines: list[tuple[int, int, list[Quote]]] = []
+        for position in sorted(chosen):
+            group = [number for number in self.groups.get_members(position) if number in chosen]
+            if group[0] == position:
+                kind = self.statements[group[-1]].kind
+                lines.append((KINDS.index(kind), position, self._quote_group(group, kind)))
+        return (*self.request, *(quote for _, _, quotes in sorted(lines, key=lambda row: row[:2]) for quote in quotes))
+
+    def _quote_group(self, group: Sequence[int], kind: str) -> list[Quote]:
+        quotes: list[Quote] = []
+        for number in group:
+            follows = quotes[-1].entry if quotes else ""
+            quotes.append(_to_quote(self.statements[number], kind=kind, follows=follows))
+        return quotes
 
 
-def extract_quotes(
-    middle: Sequence[Message], tail: Sequence[Message] = (), *, max_tokens: int, focus: str = ""
-) -> Extract:
-    """Return the quotes of the middle, the weightiest that fit.
+def weigh_middle(
+    middle: Sequence[Message], tail: Sequence[Message] = (), *, focus: str = "", embed: EmbedTexts | None = None
+) -> WeighedMiddle:
+    """Return what the middle says, by weight.
 
     tail: what stays in the context after it; it takes statements of the middle back, and answers its questions.
-    focus: what the person wants to be kept above all.
+    focus: what the person wants to be kept above all. embed: finds what may be about one thing in other words; without
+    it words alone do.
     """
     statements = list(_read_statements([*middle, *tail]))
     rarities = _measure_rarity(statements)
-    middle_ids = {message.id for message in middle}
     explicit = {
         message.id: [item.text for item in find_statements(message.text)] for message in middle if _is_typed(message)
     }
@@ -143,11 +193,14 @@ def extract_quotes(
         )
         for statement in statements
     ]
-    current, taken_back = _drop_taken_back(weighed, rarities)
-    request = _find_request(middle, tail)
-    left_tokens = max_tokens - sum(map(_count_quote, request))
-    quotes = _choose(current, middle_ids, left_tokens)
-    return Extract((*request, *quotes), tuple(taken_back))
+    current, links, taken_back = _drop_taken_back(weighed, rarities)
+    return WeighedMiddle(
+        statements={item.position: item for item in current},
+        middle_ids=frozenset(message.id for message in middle),
+        groups=group_linked([*links, *_link_by_meaning(current, embed)]),
+        taken_back=tuple(taken_back),
+        request=tuple(_find_request(middle, tail)),
+    )
 
 
 def _is_typed(message: Message) -> bool:
@@ -251,14 +304,14 @@ def _find_open_questions(messages: Sequence[Message]) -> set[int]:
 
 def _drop_taken_back(
     statements: Sequence[WeighedSentence], rarities: Mapping[str, float]
-) -> tuple[list[WeighedSentence], list[tuple[str, str]]]:
-    """Return the statements without those that a later one repeats or takes back, and what was taken back.
-
-    The later one names the earlier.
+) -> tuple[list[WeighedSentence], list[Link], list[tuple[str, str]]]:
+    """Return the statements without those that a later one repeats or takes back, links between those whose words say
+    that they may be about one thing, and what was taken back. The later one names the earlier.
     """
     gone: set[int] = set()
     replaced: dict[int, str] = {}
-    followed: dict[int, int] = {}
+    links: list[Link] = []
+    linked: set[int] = set()
     taken_back: list[tuple[str, str]] = []
     postings: dict[str, list[WeighedSentence]] = {}  # rare stem -> the statements so far that have it
     weighty = [item for item in statements if item.weight >= _SMALL_WEIGHT]
@@ -272,21 +325,32 @@ def _drop_taken_back(
                 gone.add(older.position)
                 replaced[newer.position] = older.message.id
                 taken_back.append((older.words, newer.words))
-            elif newer.position not in followed and _may_change(newer, older, rarities):
-                followed[newer.position] = older.position
+            elif newer.position not in linked and _may_change(newer, older, rarities):
+                linked.add(newer.position)
+                links.append(Link(BY_WORDS, older.position, newer.position))
         for stem in newer.stems:
             postings.setdefault(stem, []).append(newer)
     current = [
         replace(
             item,
             replaces=replaced.get(item.position, ""),
-            follows=None if followed.get(item.position) in gone else followed.get(item.position),
             weight=item.weight + 3.0 * (item.position in replaced),
         )
         for item in weighty
         if item.position not in gone
     ]
-    return current, taken_back
+    return current, [link for link in links if not {link.older, link.newer} & gone], taken_back
+
+
+def _link_by_meaning(statements: Sequence[WeighedSentence], embed: EmbedTexts | None) -> list[Link]:
+    """Return links between the statements of a person that are nearest in meaning; questions state nothing."""
+    stated = [item for item in statements if _is_typed(item.message) and not _QUESTION.search(item.words)]
+    weightiest = sorted(stated, key=lambda item: (-item.weight, -item.position))[:_MAX_EMBEDDED]
+    items = sorted(weightiest, key=lambda item: item.position)
+    vectors = embed([item.words for item in items]) if embed and len(items) > 1 else None
+    if vectors is None:
+        return []
+    return link_by_meaning([item.position for item in items], [item.message.id for item in items], vectors)
 
 
 def _list_partners(newer: WeighedSentence, postings: Mapping[str, Sequence[WeighedSentence]]) -> list[WeighedSentence]:
@@ -338,40 +402,6 @@ def _weigh_subject(sentence: WeighedSentence, other: WeighedSentence, rarities: 
 
 
 # choosing -------------------------------------------------------------------------------------------------------
-
-
-def _choose(statements: Sequence[WeighedSentence], middle_ids: Collection[str], max_tokens: int) -> list[Quote]:
-    """Return as many of the weightiest statements of the middle as fit, by kind and in their order.
-
-    What may change a chosen one stands behind it, also if it is in the tail: nobody should read the older one alone.
-    """
-    by_position = {item.position: item for item in statements}
-    later = {item.follows: item.position for item in statements if item.follows in by_position}
-    chosen: set[int] = set()
-    for item in sorted(statements, key=lambda item: (-item.weight, -item.position)):
-        if item.message.id not in middle_ids or item.position in chosen:
-            continue
-        positions = [item.position]
-        while positions[-1] in later:
-            positions.append(later[positions[-1]])
-        cost = sum(_count_quote(_to_quote(by_position[position])) for position in positions if position not in chosen)
-        if cost <= max_tokens:
-            max_tokens -= cost
-            chosen.update(positions)
-    ordered: list[tuple[int, int, list[Quote]]] = []
-    for position in sorted(chosen):
-        item = by_position[position]
-        if item.follows in chosen and later.get(item.follows) == position:
-            continue  # it stands behind that one
-        group = [item]
-        while (next_position := later.get(group[-1].position)) is not None:
-            group.append(by_position[next_position])
-        kind = group[-1].kind
-        quotes = [_to_quote(group[0], kind=kind)]
-        for newer in group[1:]:
-            quotes.append(_to_quote(newer, kind=kind, follows=quotes[-1].entry))
-        ordered.append((KINDS.index(kind), position, quotes))
-    return [quote for _, _, quotes in sorted(ordered, key=lambda row: row[:2]) for quote in quotes]
 
 
 def _to_quote(item: WeighedSentence, *, kind: str = "", follows: str = "") -> Quote:

@@ -15,10 +15,11 @@ from perdure.errors import BadAnswer, ModelFault
 from perdure.formats.perdure import Message, Quote
 from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, strip_wrapping
 from perdure.recall.judge import extract_stems
-from perdure.session.extract import KINDS, FileLists, extract_telling_stems, find_terms
+from perdure.session.extract import KINDS, MAX_QUOTE_CHARS, FileLists, extract_telling_stems, find_terms
 
 NARRATIVE, FILES = "Narrative", "Files"  # headings beside those of the quotes
-LATER = "→ later:"  # between two quotes that may be about the same thing
+LATER = "→ later:"  # between two statements that may be about the same thing
+ORDER_NOTE = "In each part the oldest stands first. Where two say different things of one, the later one holds."
 PROMPT = """\
 You compress a part of a conversation between a person and an assistant, for the assistant that goes on with it.
 Retain: key decisions with their reasons, technical constraints, corrections, pending items and unanswered questions, \
@@ -129,49 +130,78 @@ def _clip_lines(narrative: str, max_tokens: int) -> str:
 # the check ------------------------------------------------------------------------------------------------------
 
 
+class _Change:
+    """An old statement and a newer one, as lines of a narrative are compared with them."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self.new = new
+        old_stems, new_stems, old_terms, new_terms = (
+            extract_stems(old),
+            extract_stems(new),
+            find_terms(old),
+            find_terms(new),
+        )
+        self._shared = old_stems & new_stems
+        self._old_terms, self._new_terms = old_terms - new_terms, new_terms - old_terms
+        self._old_stems, self._new_stems = old_stems - new_stems, new_stems - old_stems
+
+    def is_old(self, row: str) -> bool:
+        """Return True if a line tells the old statement without the new one."""
+        lowered = row.lower()
+        if self._old_terms and not all(term in lowered for term in self._old_terms):
+            return False
+        row_stems = extract_stems(row)
+        if self._old_terms:
+            return bool(row_stems & (self._shared or self._old_stems)) and not any(
+                term in lowered for term in self._new_terms
+            )
+        n_told = len(self._old_stems & row_stems)
+        return 0 < _TAKEN_BACK_SHARE * len(self._old_stems) <= n_told and not self._new_stems & row_stems
+
+
 def drop_taken_back(narrative: str, taken_back: Sequence[tuple[str, str]]) -> str:
     """Return the narrative without the lines that tell what no longer holds.
 
     >>> drop_taken_back("- Fact: the port is 80\\n- Fact: tea", [("The port is 80", "The port is 81 now")])
     '- Fact: tea'
     """
-    rows = narrative.splitlines()
-    return "\n".join(row for row in rows if not any(_tells_old(row, old, new) for old, new in taken_back))
+    changes = [_Change(old, new) for old, new in taken_back]
+    return "\n".join(row for row in narrative.splitlines() if not any(change.is_old(row) for change in changes))
 
 
-def _tells_old(row: str, old: str, new: str) -> bool:
-    row_stems, old_stems, new_stems = extract_stems(row), extract_stems(old), extract_stems(new)
-    old_terms, new_terms = find_terms(old) - find_terms(new), find_terms(new) - find_terms(old)
-    lowered = row.lower()
-    if old_terms:
-        is_old = all(term in lowered for term in old_terms) and bool(row_stems & old_stems & new_stems)
-        return is_old and not any(term in lowered for term in new_terms)
-    old_only, new_only = old_stems - new_stems, new_stems - old_stems
-    return (
-        bool(old_only) and len(old_only & row_stems) >= _TAKEN_BACK_SHARE * len(old_only) and not new_only & row_stems
-    )
+def add_later(narrative: str, changes: Sequence[tuple[str, str]]) -> str:
+    """Return the narrative; each line that tells a statement goes on with the later ones that may change it.
+
+    >>> add_later("- Fact: the choir sings under Ada", [("The choir sings under Ada.", "Grace conducts since June.")])
+    '- Fact: the choir sings under Ada → later: Grace conducts since June.'
+    """
+    known = [_Change(old, new) for old, new in changes]
+    rows: list[str] = []
+    for row in narrative.splitlines():
+        later = dict.fromkeys(change.new for change in known if change.is_old(row))
+        rows.append(" ".join([row, *(f"{LATER} {text.one_line(new, MAX_QUOTE_CHARS)}" for new in later)]))
+    return "\n".join(rows)
 
 
 def list_lost(quotes: Sequence[Quote], narrative: str) -> list[Quote]:
-    """Return the quotes that the narrative lost; what replaces something is always among them."""
+    """Return the quotes that the narrative lost; what replaces something is always among them. A quote and what may
+    change it stay together.
+    """
     stems, lowered = extract_stems(narrative), narrative.lower()
 
-    def is_covered(quote: Quote) -> bool:
+    def is_lost(quote: Quote) -> bool:
         quote_stems = extract_telling_stems(quote.text)
         has_words = len(quote_stems & stems) >= _COVERED_SHARE * len(quote_stems)
-        return has_words and all(term in lowered for term in find_terms(quote.text))
+        has_terms = all(term in lowered for term in find_terms(quote.text))
+        return bool(quote.replaces) or quote.kind == KINDS[0] or not (has_words and has_terms)
 
-    # A quote and what may change it stay together.
-    linked_ids = {quote.follows for quote in quotes if quote.follows}
-    return [
-        quote
-        for quote in quotes
-        if quote.replaces
-        or quote.follows
-        or quote.entry in linked_ids
-        or quote.kind == KINDS[0]
-        or not is_covered(quote)
-    ]
+    groups: list[list[Quote]] = []
+    for quote in quotes:
+        if quote.follows and groups and groups[-1][-1].entry == quote.follows:
+            groups[-1].append(quote)
+        else:
+            groups.append([quote])
+    return [quote for group in groups if any(map(is_lost, group)) for quote in group]
 
 
 # its text -------------------------------------------------------------------------------------------------------
@@ -185,7 +215,7 @@ def render_summary(narrative: str, quotes: Sequence[Quote], files: FileLists, ma
         sections += [f"## {kind}\n" + "\n".join(rows)] if rows else []
     file_rows = _render_files(files, int(max_tokens * _FILES_SHARE))
     sections += [f"## {FILES}\n" + "\n".join(file_rows)] if file_rows else []
-    return "\n\n".join(sections)
+    return "\n\n".join([ORDER_NOTE, *sections] if quotes else sections)
 
 
 def _render_quotes(quotes: Sequence[Quote]) -> list[str]:
@@ -219,7 +249,7 @@ def _render_files(files: FileLists, max_tokens: int) -> list[str]:
 
 
 def parse_summary(summary: str) -> dict[str, list[str]]:
-    """Return heading -> its lines, of a text that `render_summary` made.
+    """Return heading -> its lines, of a text that `render_summary` made; the note before them is left out.
 
     >>> parse_summary("## Decision\\n- tabs (e1)\\n\\n## Files\\n- read: a.py")
     {'Decision': ['tabs (e1)'], 'Files': ['read: a.py']}
@@ -229,6 +259,6 @@ def parse_summary(summary: str) -> dict[str, list[str]]:
     for row in summary.splitlines():
         if row.startswith("## "):
             heading = row[3:]
-        elif row.strip():
+        elif heading and row.strip():
             sections.setdefault(heading, []).append(row.removeprefix("- "))
     return sections

@@ -8,7 +8,18 @@ import pytest
 
 from perdure.errors import UsageError
 from perdure.eval import compaction
-from perdure.eval.planted_facts import HALVES, REVERSED, TalkLine, holds, load_templates, make_facts, make_talk, plant
+from perdure.eval.compaction import judge
+from perdure.eval.planted_facts import (
+    HALVES,
+    REVERSED,
+    PlantedFact,
+    TalkLine,
+    holds,
+    load_templates,
+    make_facts,
+    make_talk,
+    plant,
+)
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
@@ -23,8 +34,21 @@ def test_halves_have_every_kind_and_no_value_twice(half: str) -> None:
     assert facts == make_facts(half, 3) != make_facts(half, 4)
 
 
-def test_no_template_is_in_both_halves() -> None:
-    assert not {row["say"] for row in load_templates("dev")} & {row["say"] for row in load_templates("held_out")}
+def test_no_template_is_in_two_parts() -> None:
+    assert len({row["say"] for half in HALVES for row in load_templates(half)}) == 24 * len(HALVES)
+
+
+def test_the_newer_value_corrects_where_it_stands_later_in_the_section() -> None:
+    fact = PlantedFact("reversed", "", "", "81", later="It is 81 now.", old="80")
+    verdicts = {
+        "## Fact\n- port 80 → later: port 81": (True, False, False),
+        "## Fact\n- port 81\n- port 80": (True, True, True),
+        "## Decision\n- port 80\n\n## Fact\n- port 81": (True, True, True),
+        "## Fact\n- port 80 → later: tea\n- port 81": (True, True, False),
+        "## Fact\n- port 81 → later: tea": (True, False, False),
+    }
+    assert {summary: tuple(judge(fact, "", summary)) for summary in verdicts} == verdicts
+    assert tuple(judge(fact, "port 80", "")) == (False, True, True)
 
 
 def test_facts_are_planted_in_order_and_nothing_is_lost() -> None:

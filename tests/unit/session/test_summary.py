@@ -8,7 +8,15 @@ from perdure.errors import BadAnswer
 from perdure.formats.perdure import Quote
 from perdure.models.chat import ChatReply
 from perdure.session.extract import FileLists
-from perdure.session.summary import drop_taken_back, list_lost, parse_summary, render_summary, write_narrative
+from perdure.session.summary import (
+    ORDER_NOTE,
+    add_later,
+    drop_taken_back,
+    list_lost,
+    parse_summary,
+    render_summary,
+    write_narrative,
+)
 from perdure.testing import ScriptedChat
 
 from .conftest import make_entry, make_talk
@@ -25,6 +33,7 @@ def narrate(chat: ScriptedChat, messages=None, *, previous: str = "", focus: str
 def test_headings_of_a_summary() -> None:
     """S09."""
     text = render_summary("- Decision: ports", [PORT, LIMIT], FileLists(("a.py",), ("b.py",)), 1000)
+    assert text.startswith(ORDER_NOTE)
     assert parse_summary(text) == {
         "Narrative": ["Decision: ports"],
         "Decision": ["Staging listens on port 8443. (e1)"],
@@ -75,6 +84,17 @@ def test_what_the_narrative_lost_stands_behind_it() -> None:
 def test_what_replaces_something_is_always_quoted() -> None:
     newer = Quote(kind="Decision", text="Staging listens on port 8443.", entry="e1", replaces="e0")
     assert list_lost([newer], "- staging listens on port 8443") == [newer]
+
+
+def test_a_pair_stays_whole_if_the_narrative_lost_one_of_it() -> None:
+    old = Quote(kind="Fact", text="The choir sings under Ada Brandt.", entry="e1")
+    new = Quote(kind="Fact", text="Grace Holub conducts those singers.", entry="e2", follows="e1")
+    narrative = "- Fact: the choir sings under Ada Brandt"
+    assert list_lost([old, new, LIMIT], f"{narrative}\n- Constraint: uploads must not exceed 25 MB") == [old, new]
+    told = add_later(narrative, [(old.text, new.text)])
+    assert told == f"{narrative} → later: {new.text}"
+    assert list_lost([old, new], told) == [] and add_later(told, [(old.text, new.text)]) == told
+    assert add_later("- Fact: the port is 80", [(old.text, new.text)]) == "- Fact: the port is 80"
 
 
 def test_a_narrative_line_that_was_taken_back_goes() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -58,3 +61,35 @@ def find_nearest(name: str) -> str:
     """
     similar = [*(known for known in NAMES if known.startswith(name)), *get_close_matches(name, NAMES)]
     return similar[0] if similar else ""
+
+
+class CommandLine(NamedTuple):
+    """A command of the command line; options of the caller stand between its words and its arguments."""
+
+    words: Sequence[str]
+    arguments: Sequence[str]
+
+
+def find_command_line(name: str, argument: str, session: str) -> CommandLine | None:
+    """Return the command of the command line that does the same; None for one that a chat does itself.
+
+    >>> find_command_line("recall", "the port", "s1")
+    CommandLine(words=['recall'], arguments=['--', 'the port'])
+    """
+    if name == "notes":
+        return CommandLine(["floor", "note"], ["--", argument]) if argument else CommandLine(["floor", "show"], [name])
+    lines = {
+        "search": CommandLine(["search"], _split_words(argument)),
+        "recall": CommandLine(["recall"], ["--", argument]),
+        "why": CommandLine(["why"], ["--session", session]),
+        "history": CommandLine(["sessions", "tree"], [session]),
+        "profile": CommandLine(["floor", "show"], ["profile"]),
+    }
+    return lines.get(name)
+
+
+def _split_words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

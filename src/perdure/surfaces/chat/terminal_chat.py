@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import queue
-import shlex
 import signal
 import sys
 import termios
@@ -32,7 +31,7 @@ from perdure.surfaces.chat.person_question import ModelQuestion, PersonQuestion,
 from perdure.surfaces.chat.question_line import QuestionLine
 from perdure.surfaces.chat.request_text import format_request
 from perdure.surfaces.chat.session_thread import SessionHolder
-from perdure.surfaces.chat.slash_commands import COMMANDS, find_nearest, parse_command
+from perdure.surfaces.chat.slash_commands import COMMANDS, NAMES, find_command_line, find_nearest, parse_command
 from perdure.surfaces.chat.status_bar import list_pieces
 from perdure.surfaces.chat.turn_screen import FRAME_S, TurnEvent, TurnScreen
 from perdure.text import one_line, printable
@@ -56,16 +55,10 @@ class TerminalChat:
         self._mode_before_plan: Mode = "ask"
         thread.on_change = line.redraw
         self._actions: dict[str, Callable[[str], None]] = {
-            "search": lambda text: self._run_command(["search"], _split_words(text)),
-            "recall": lambda text: self._run_command(["recall"], ["--", text]),
-            "why": lambda _: self._run_command(["why"], ["--session", self._get_session()]),
-            "history": lambda _: self._run_command(["sessions", "tree"], [self._get_session()]),
             "resume": self._resume,
             "clear": self._clear,
             "compact": self._compact,
             "plan": self._toggle_planning,
-            "notes": self._note,
-            "profile": lambda _: self._run_command(["floor", "show"], ["profile"]),
             "model": self._change_model,
             "mode": self._change_mode,
             "cost": self._show_cost,
@@ -230,7 +223,7 @@ class TerminalChat:
 
     def _run_slash_command(self, name: str, argument: str) -> None:
         action = self._actions.get(name)
-        if action is None:
+        if action is None and name not in NAMES:
             nearest = find_nearest(name)
             hint = f"did you mean /{nearest}?" if nearest else "/help lists them"
             self._print(f"There is no command /{name}: {hint}", style="yellow")
@@ -240,7 +233,10 @@ class TerminalChat:
             self._print(f"/{name} {command.argument}: {command.help}", style="yellow")
             return
         try:
-            action(argument)
+            if action:
+                action(argument)
+            elif line := find_command_line(name, argument, self._get_session()):
+                self._run_command(*line)
         except PerdureError as error:
             self._print(str(error), style="red")
 
@@ -326,12 +322,6 @@ class TerminalChat:
             else (f"The model has no tools: {agent.tools_problem or 'agent.yaml gives none'}.")
         )
 
-    def _note(self, text: str) -> None:
-        if text:
-            self._run_command(["floor", "note"], ["--", text])
-        else:
-            self._run_command(["floor", "show"], ["notes"])
-
     def _change_model(self, model: str) -> None:
         if model:
             self._thread.submit(lambda: self._thread.use_model(model)).result()
@@ -352,13 +342,6 @@ class TerminalChat:
 def to_toolbar(pieces: Sequence[tuple[str, str]]) -> StyleAndTextTuples:
     """Return the pieces of the status bar as prompt_toolkit takes them."""
     return [(f"fg:ansi{colour}" if colour else "", text) for text, colour in pieces]
-
-
-def _split_words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
 
 
 @contextmanager

@@ -47,6 +47,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "Run the resident home: it answers hooks, archives, indexes and runs the jobs."),
     "proxy": ("proxy", "Give memory to any client that takes a base URL of a provider's API."),
     "page": ("web", "Open this home in a browser: search, sessions, memories, recall, health."),
+    "acp": ("acp", "Be the agent of an editor, over the Agent Client Protocol."),
     "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
     "service": ("serve", "Start `perdure serve` automatically after login."),
     "jobs": ("serve", "List, run, pause and resume the scheduled jobs."),

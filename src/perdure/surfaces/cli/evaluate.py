@@ -83,9 +83,9 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 )
 @click.option(
     "--half",
-    type=click.Choice(("dev", "held-out", "third")),
+    type=click.Choice(("dev", "held-out", "third", "fourth")),
     help="The half of the questions, for --changes and --compaction (default: dev), --stated or --block (default: "
-    "both). Only --changes and --compaction have a third.",
+    "both). Only --changes and --compaction have a third, only --compaction a fourth.",
 )
 @click.option("--turns-alone", is_flag=True, help="Do not make memories from the statements of people.")
 @click.option("--errors", is_flag=True, help="With --half dev: list missed and wrong answers.")
@@ -139,6 +139,8 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
         raise UsageError("--half needs --block, --changes, --stated or --compaction")
     if request.half == "third" and suite not in ("changes", "compaction"):
         raise UsageError("--half third needs --changes or --compaction: the other suites have two halves")
+    if request.half == "fourth" and suite != "compaction":
+        raise UsageError("--half fourth needs --compaction: the other suites have no fourth part")
     if request.errors and (suite not in _HALVED_SUITES or request.half != "dev"):
         raise UsageError("--errors needs --half dev: the other half shows only figures")
     if suite == "changes" and request.sources:
