@@ -347,6 +347,7 @@ class FloorConfig:
     diary_tokens: int = 4000  # of each of its two pages
     note_stated: bool = True  # a statement that every session must know becomes a line of notes.md
     question_tokens: int = 24_000  # the maximum of one question when recent.md or a diary page is written
+    guard: bool = False  # a change of the system prompt, agent.yaml or a skill in its file waits for your approval
     place: str = ""  # location of this machine, as models read it: "Lisbon, at home"
 
 

@@ -211,13 +211,14 @@ class Connections:
 
     # models -----------------------------------------------------------------------------------------------
 
-    def chat(self, role: str, *, job: str, model: str = "") -> Chat | None:
+    def chat(self, role: str, *, job: str, model: str = "", effort: str = "") -> Chat | None:
         """Return the model that the settings give a role, for one job; None where none is set and rules do its work.
 
         role: resident, miner, helper or summariser. job: caps and the meter go by this name. model: another one of the
-        role's provider. Secrets are masked in all that is sent. Raises ConfigFault for settings that make no sense.
+        role's provider. effort: instead of the one of the settings. Secrets are masked in all that is
+        sent. Raises ConfigFault for settings that make no sense.
         """
-        return self.roles().get_chat(role, job=job, model=model)
+        return self.roles().get_chat(role, job=job, model=model, effort=effort)
 
     def roles(self) -> Roles:
         """Return the models of this home, and the meter of what they cost."""

@@ -21,6 +21,18 @@ def read_variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+# Set in the commands that an agent runs: by Perdure's own, and by those clients as they are known in November 2026.
+AGENT_MARKERS = (
+    "PERDURE_AGENT", "CLAUDECODE", "CODEX_THREAD_ID", "CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "GEMINI_CLI",
+    "OPENCODE", "CURSOR_AGENT",
+)  # fmt: skip
+
+
+def find_agent_marker() -> str:
+    """Return the variable that says that an agent runs this process, or "". An agent can remove it."""
+    return next((name for name in AGENT_MARKERS if os.environ.get(name)), "")
+
+
 def find_user_home() -> Path:
     """Return the folder in which agents keep their transcripts by default."""
     return Path.home()

@@ -175,6 +175,7 @@ class Home(HomeProtocol):
             cache=FloorCache(journal, floor_cache(self.path, self.user), can_save=self.writable),
             writable=self.writable,
             now=utc_now,
+            is_guarded=self.config.floor.guard,
             connections=self.connections,
             captures=self.captures,
             upkeep=self.upkeep,
@@ -218,13 +219,13 @@ class Home(HomeProtocol):
         """Return the journal of a user (the principal unless named)."""
         return self.connections.journal(user)
 
-    def chat(self, role: str, *, job: str, model: str = "") -> Chat | None:
+    def chat(self, role: str, *, job: str, model: str = "", effort: str = "") -> Chat | None:
         """Return the model that the settings give a role (resident, miner, helper or summariser), for one job.
 
-        None where none is set, and rules do its work. model: another model of the role's provider. Raises ConfigFault
-        for settings that make no sense.
+        None where none is set, and rules do its work. model: another model of the role's provider.
+        effort: instead of the one of the settings. Raises ConfigFault for settings that make no sense.
         """
-        return self.connections.chat(role, job=job, model=model)
+        return self.connections.chat(role, job=job, model=model, effort=effort)
 
     # capture ----------------------------------------------------------------------------------------------
 

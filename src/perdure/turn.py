@@ -340,7 +340,18 @@ class _EventTurn:
         missing_notices = (
             [f"Perdure: {'; '.join(layers.missing_values[name] for name in missing_names)}."] if missing_names else []
         )
-        return [*shown_alerts.format_alerts([suspects[digest].alert for digest in left_out_digests]), *missing_notices]
+        return [
+            *shown_alerts.format_alerts([suspects[digest].alert for digest in left_out_digests]),
+            *missing_notices,
+            *self._list_change_notices(),
+        ]
+
+    def _list_change_notices(self) -> list[str]:
+        """Return the changes of the floor that wait for the owner, or that somebody made in its files; each once."""
+        if self.home.user != self.home.config.user:
+            return []
+        notices = self.home.floor.find_notices(self.now)
+        return [f"Perdure: {notices[name]}." for name in self._select_untold(dict.fromkeys(notices, ""))]
 
     # recall -----------------------------------------------------------------------------------------------
 

@@ -118,6 +118,20 @@ def test_another_model_and_another_agent_answer(home: Path, model: ModelServer) 
         assert sorted(run.agent for run in runs) == ["default", "mira"]
 
 
+def test_surface_and_model_of_the_agent_reach_the_model(home: Path, model: ModelServer) -> None:
+    """U02; `--model` comes before the model of agent.yaml."""
+    settings = "name: a\ntools: [propose_change]\nmax_turns: 3\nmodel: larger\neffort: low\n"
+    assert run(home, "floor", "write", "system", "You are on {{platform}}.").returncode == 0
+    assert run(home, "floor", "write", "agent", "-", stdin=settings).returncode == 0
+    for words in ((), ("--mode", "edits"), ("--mode", "edits", "--model", "largest")):
+        assert run(home, "ask", "hello", *words).returncode == 0
+    plain, with_tools, chosen = (request.body for request in model.requests)
+    for body in (plain, with_tools, chosen):
+        assert "You are on console (standard output" in json.dumps(body["messages"][0])
+    assert [body["model"] for body in (plain, with_tools, chosen)] == ["larger", "larger", "largest"]
+    assert plain["reasoning_effort"] == with_tools["reasoning_effort"] == "low" and "reasoning_effort" not in chosen
+
+
 @pytest.mark.parametrize(
     ("words", "stdin", "answers", "status", "message"),
     [

@@ -173,10 +173,10 @@ def test_new_home_gives_advice(place: Place) -> None:
 
 
 def test_variables_are_filled_in_for_each_platform(written: Place) -> None:
-    """Row F16: an unknown variable stays visible, and is said."""
-    for platform in ("telegram", "web", "jobs"):
+    """Rows F16, U02: an unknown variable stays visible, and is said."""
+    for platform, opening in (("telegram", "telegram (Telegram: bold"), ("web", "web (a page in"), ("pi", "pi.")):
         sent = written.answer("context", "hi", "--platform", platform)["parts"][0]
-        assert f"You are default on {platform}." in sent["text"] and not sent["alerts"]
+        assert f"You are default on {opening}" in sent["text"] and not sent["alerts"]
     written.ok("floor", "write", "system", SYSTEM + "{{mood}}")
     assert "{{mood}}" in written.answer("context", "hi")["parts"][0]["text"]
     assert "there is no value for {{mood}}" in written.ok("floor", "--platform", "web")
@@ -316,8 +316,42 @@ def test_a_proposal_is_shown_approved_and_in_force_next_session(written: Place) 
     assert written.run("floor", "show", "system").stdout == SYSTEM
 
 
+def test_decision_says_where_a_proposal_came_from_and_where_it_was_made(written: Place) -> None:
+    with perdure.open(written.home) as home:
+        proposal = home.floor.propose("system", BETTER, session="s7k2m4q9xw", readings=["read_file", "shell"])
+    shown = " ".join(written.ok("floor", "proposals").split())
+    assert "Proposed in session s7k2m4q9xw, which had read text from outside (read_file, shell)" in shown
+    written.ok("floor", "approve", proposal.id, "--yes")
+    assert "[approved 20" in written.ok("floor", "proposals", "--all")
+    (decided,) = written.answer("floor", "proposals", "--all")["proposals"]
+    assert decided["surface"] == "terminal" and decided["decided_at"] > decided["at"]
+
+
+@pytest.mark.parametrize("marker", ["CLAUDECODE", "PERDURE_AGENT"])
+def test_command_of_an_agent_decides_nothing(written: Place, marker: str) -> None:
+    """J30."""
+    asked = written.answer("floor", "propose", "system", "-", stdin=BETTER)
+    for words in (("approve", asked["id"], "--yes"), ("allow", "notes")):
+        status, code, why = written.fails("floor", *words, **{marker: "1"})
+        assert (status, code) == (2, "usage-error") and f"{marker} is set" in why
+    assert written.run("floor", "show", "system").stdout == SYSTEM
+
+
+@pytest.mark.parametrize("line", ["mood: good", "tools: [fly]", "mode: wild", "model: nobody"])
+def test_settings_that_nothing_reads_are_refused(written: Place, line: str) -> None:
+    """J28: the command, the editor and a proposal check what the agent reads later."""
+    text = SETTINGS.replace("tools: [shell]\n", "") + f"{line}\n" if line.startswith("tools") else f"{SETTINGS}{line}\n"
+    for command in ("write", "propose"):
+        status, code, why = written.fails("floor", command, "agent", "-", stdin=text)
+        assert (status, code) == (2, "edit-refused") and line.split(":", maxsplit=1)[0] in why
+    done = written.run("floor", "edit", "agent", VISUAL=written.editor(f"printf '%s' '{text}' > $1"))
+    assert done.exit_code == 2 and "your text is kept in" in done.output
+    assert written.fails("floor", "show", "agent")[0] == 4
+
+
 def test_rejected_proposal_changes_nothing(written: Place) -> None:
     asked = written.answer("floor", "propose", "agent", SETTINGS)
+    assert "It changes what the agent may do: tools, max_turns." in written.ok("floor", "proposals")
     assert not written.answer("floor", "reject", asked["id"])["approved"]
     assert written.fails("floor", "approve", asked["id"], "--yes")[1] == "edit-refused"
     assert written.fails("floor", "show", "agent")[0] == 4

@@ -55,6 +55,7 @@ class Home:
         self.pages: dict[str, str] = {}
         self.unknown: tuple[str, ...] = ()
         self.platforms: list[str] = []
+        self.notices: dict[str, str] = {}
         self.captures = self.floor = self  # its rooms
 
     def journal(self) -> Journal:
@@ -67,6 +68,9 @@ class Home:
         self.platforms.append(platform)
         found = [Layer(name, "", f"{name}.md", said) for name, said in self.pages.items()]
         return Layers((*found, Layer("system", "", "system.md", "", unknown_variables=self.unknown)))
+
+    def find_notices(self, now: datetime) -> dict[str, str]:
+        return self.notices
 
     def location_line(self, *, cwd: str | None, now: datetime, lead: str) -> str:
         return f"{lead}: {now:%Y-%m-%d}."
@@ -325,6 +329,12 @@ def test_session_start_gets_a_fenced_floor_and_journals_no_words(floored: Home) 
     assert fence.remove_blocks(f"x {said.text}", {event["nonce"]: event["digest"]}) == "x"
     assert b"tea" not in b"".join(path.read_bytes() for path in floored.journal().list_files())
     assert floored.platforms == ["claude-code"]
+
+
+def test_proposed_change_is_told_once(floored: Home) -> None:
+    floored.notices = {"edit-1": "a change of system.md is proposed"}
+    assert "Perdure: a change of system.md is proposed." in ask(floored, START).notice
+    assert "proposed" not in ask(floored, START._replace(session="s2")).notice
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.access.redact import mask
+from perdure.agent import propose_change
 from perdure.agent.attachments import Attachments, attach_files, list_mentions
-from perdure.agent.definition import AgentDefinition, read_definition
+from perdure.agent.definition import AgentDefinition, find_model, read_definition
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
@@ -24,6 +25,7 @@ from perdure.agent.tools.person import OnQuestion
 from perdure.agent.tools.shell import ShellTool
 from perdure.agent.tools.skills import SkillTool
 from perdure.agent_queue import AgentRun
+from perdure.floor.platforms import API
 from perdure.formats.perdure import Message
 from perdure.models.chat import Chat, takes_tools
 from perdure.models.image_endpoint import ImageEndpoint
@@ -32,7 +34,7 @@ from perdure.session.budget import count_tools
 from perdure.session.calls import Tool
 from perdure.session.catalog import resolve_name
 from perdure.session.log import read_start
-from perdure.session.session import JOB, Session, TurnListener, find_chat, open_session
+from perdure.session.session import JOB, Session, TurnListener, open_session
 
 if TYPE_CHECKING:
     from perdure.agent.mcp_tools import McpConnections
@@ -130,19 +132,20 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     mcp_servers: Sequence[McpServer] = (),
     has_tools: bool = True,
     run: AgentRun | None = None,
+    platform: str = API,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
 
-    resume, fork, chat, job: as in `open_session`. cwd: the folder to work in; of a session that goes on its own. mode,
-    max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are
-    denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model.
-    mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools: False leaves all of
-    them out. run: of the queue, which this session carries out: its recipe limits the definition.
+    resume, fork, job, platform: as in `open_session`. cwd: the folder to work in; of a session that goes on its own.
+    chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it
+    such calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls
+    without a model. mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools:
+    False leaves all of them out. run: of the queue, which this session carries out: its recipe limits the definition.
 
     Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
-    chat = chat or find_chat(home, job=job)
     definition = read_definition(home)
+    chat = chat or find_model(home, definition, job=job)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
     definition = limit_definition(home, definition, run)
     if not has_tools:
@@ -162,6 +165,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
     spawner = Spawner(home, folders, definition, run)
     models = home.config.models
+    session: Session  # it is there when a tool runs
     endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
     skills = find_skills(home, start, folders.root) if "activate_skill" in definition.tools else []
     tools = [
@@ -172,6 +176,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         person.build_tool(on_question),
         *memory.build_tools(home, str(start)),
         SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
+        propose_change.build_tool(home, lambda: session),
         *spawner.build_tools(),
         *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
     ]
@@ -190,6 +195,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         session = open_session(
             home, resume, fork=fork, cwd=str(start), chat=chat, tools=fitting, mode=recall_mode, job=job,
             decide=gate.decide, budget=definition.budget, floor_end=render_list(skills) if fitting else "",
+            platform=platform,
             spawned_by=run.spawned_by if run and run.spawned_by[0] else None,
         )  # fmt: skip
         undo.pop_all()

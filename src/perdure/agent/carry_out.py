@@ -25,6 +25,7 @@ from perdure.agent.envelope import CHECK_OPENING, RunEnding, make_envelope
 from perdure.agent.tools.shell import MAX_S as MAX_CHECK_S
 from perdure.agent_queue import AgentQueue, AgentRecipe, AgentRun, Outcome
 from perdure.errors import AgentRunMissing, Busy, ModelCancelled, PerdureError, TurnBudgetSpent
+from perdure.floor.platforms import JOBS
 from perdure.formats.perdure import Message
 from perdure.home import open_home
 from perdure.session.session import find_chat
@@ -105,8 +106,8 @@ def _hold_session(
 ) -> tuple[AgentRun, RunEnding]:  # fmt: skip
     """Hold the session of a run to its end; its log is archived when this returns."""
     recipe, began_s = run.recipe, time.monotonic()
-    chat = find_chat(home, recipe.model, job=run.job)
-    with open_agent(home, cwd=recipe.cwd or None, chat=chat, job=run.job, run=run) as agent:
+    chat = find_chat(home, recipe.model, job=run.job) if recipe.model else None  # else the one of agent.yaml
+    with open_agent(home, cwd=recipe.cwd or None, chat=chat, job=run.job, run=run, platform=JOBS) as agent:
         if not agent.session.log.is_kept:
             return run, RunEnding("cancelled", PRIVATE)
         run = queue.update(replace(run, session=agent.session.session))

@@ -14,6 +14,9 @@ from perdure.agent.permission import MODES, Mode, PermissionRules, parse_rule
 from perdure.errors import ConfigFault, DefinitionFault
 from perdure.floor import pages
 from perdure.floor.yaml_text import load_yaml
+from perdure.models.chat import Chat
+from perdure.models.known_models import EFFORTS
+from perdure.session.session import JOB, find_chat
 from perdure.session.turn_budget import TurnBudget
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 TOOLS = (
     "read_file", "write_file", "edit_file", "glob", "grep", "shell", "ask_user", "view_image", "image_generate",
-    "remember", "recall", "activate_skill", "queue_agent", "wait_for_agent",
+    "remember", "recall", "activate_skill", "propose_change", "queue_agent", "wait_for_agent",
 )  # fmt: skip
 MAX_TURNS = 100  # answers of the model to one message, where the page says nothing else
 
@@ -33,6 +36,8 @@ class AgentDefinition:
     name: str = "default"
     tools: tuple[str, ...] = TOOLS
     max_turns: int = MAX_TURNS  # answers of the model to one message
+    model: str = ""  # a role, or a name at the provider of the resident; "": the resident
+    effort: str = ""  # the provider's word; "": that of the settings
     max_tokens: int = 0  # of all answers to one message, what the model reads included; 0: no limit
     max_money: float = 0.0  # the same in the currency of `models.prices`; 0: no limit
     max_s: int = 0  # seconds from a message to the last answer; 0: no limit
@@ -66,6 +71,18 @@ def read_definition(home: Home) -> AgentDefinition:
     return parse_definition(page) if page.strip() else AgentDefinition(name=home.config.agent)
 
 
+def find_model(home: Home, definition: AgentDefinition, *, job: str = JOB) -> Chat:
+    """Return the model with which an agent talks. Raises DefinitionFault for one that is not known, ModelMissing."""
+    check_model(home, definition)
+    return find_chat(home, definition.model, job=job, effort=definition.effort)
+
+
+def check_model(home: Home, definition: AgentDefinition) -> None:
+    """Raise DefinitionFault if the home has no such model."""
+    if definition.model and (problem := home.connections.roles().find_model_problem(definition.model)):
+        raise DefinitionFault(f"model: {problem}")
+
+
 def parse_definition(page: str) -> AgentDefinition:
     """Return the definition that a page holds. Raises DefinitionFault, which names the key."""
     try:
@@ -80,6 +97,8 @@ def parse_definition(page: str) -> AgentDefinition:
     definition = AgentDefinition(**{key: _read_value(key, value, known[key]) for key, value in table.items()})
     if definition.mode not in MODES:
         raise DefinitionFault(f"mode: {definition.mode!r} (known: {', '.join(MODES)})")
+    if definition.effort and definition.effort not in EFFORTS:
+        raise DefinitionFault(f"effort: {definition.effort!r} (known: {', '.join(EFFORTS)})")
     if unknown := sorted(set(definition.tools) - set(TOOLS)):
         raise DefinitionFault(f"tools: {unknown[0]!r} (known: {', '.join(TOOLS)})")
     _ = definition.rules  # they are checked now, not at the first call

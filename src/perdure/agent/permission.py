@@ -10,9 +10,9 @@ from __future__ import annotations
 import fnmatch
 import re
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from perdure.agent.commands import CallRisk, Risk, judge_line
 from perdure.agent.folders import ProjectFolders
@@ -35,6 +35,10 @@ MODE_MEANINGS = {
 _LIMITS = {"plan": Risk.READS, "ask": Risk.UNDOABLE, "edits": Risk.EDITS, "yolo": Risk.HARD}
 _READERS = {"read_file", "glob", "grep", "view_image", "recall", "ask_user", "activate_skill", "wait_for_agent"}
 _WRITERS = {"write_file", "edit_file"}
+_UNDOABLE = {
+    "remember": "keeps a memory", "propose_change": "proposes a change",
+    "queue_agent": "starts a sub-agent",  # it may do no more than this session without a person; its check is apart
+}  # fmt: skip
 _RULE = re.compile(r"([A-Za-z_][\w-]*\*?)(?:\((.*)\))?", re.DOTALL)
 MCP_SEPARATOR = "__"  # between the name of a server and that of its tool
 NOBODY = "nobody can be asked here. Go on without it, or say what you would have done"
@@ -199,10 +203,10 @@ def list_risks(call: CallEntry, folders: ProjectFolders, readers: Collection[str
         return [CallRisk(Risk.READS, "", str(call.input.get("path", "")))]
     if call.name in _WRITERS:
         return [_judge_file(str(call.input.get("path", "")), folders)]
-    if call.name == "remember":
-        return [CallRisk(Risk.UNDOABLE, "keeps a memory")]
-    if call.name == "queue_agent":  # it may do no more than this session without a person; its check is judged apart
-        return [CallRisk(Risk.UNDOABLE, "starts a sub-agent")]
+    if call.name == "propose_change" and not is_proposing(call.input):
+        return [CallRisk(Risk.READS, "")]
+    if call.name in _UNDOABLE:
+        return [CallRisk(Risk.UNDOABLE, _UNDOABLE[call.name])]
     if call.name == "image_generate":
         return [CallRisk(Risk.UNKNOWN, "it sends a text to a provider and may cost money")]
     if call.name in readers:
@@ -211,6 +215,11 @@ def list_risks(call: CallEntry, folders: ProjectFolders, readers: Collection[str
         server, _, tool = call.name.partition(MCP_SEPARATOR)
         return [CallRisk(Risk.UNKNOWN, f"it is not known what {tool} of the MCP server {server} does")]
     return [CallRisk(Risk.UNKNOWN, f"it is not known what {call.name} does")]
+
+
+def is_proposing(given: Mapping[str, Any]) -> bool:
+    """Return True if a call of propose_change proposes something, False if it only reads a page."""
+    return not {"text", "old", "new"}.isdisjoint(given)
 
 
 def _judge_file(path: str, folders: ProjectFolders) -> CallRisk:

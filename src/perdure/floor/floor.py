@@ -74,6 +74,7 @@ class Floor:
     writable: bool
     now: Callable[[], datetime]
     alerts: list[str] = field(default_factory=list)  # messages to the person about the working copies
+    is_guarded: bool = False  # a change of a protected page in its file becomes a proposal
 
     # reading ----------------------------------------------------------------------------------------------
 
@@ -102,7 +103,7 @@ class Floor:
                     return self._settle_page(name)
             except (DiskFull, ReadOnlyHome, Busy) as error:
                 self._add_alert(f"{name}: {error}")
-        if copy is not None and copy.text is not None and self._is_hand_edit(page, copy):
+        if copy is not None and copy.text is not None and self._is_hand_edit(page, copy) and not self._guards(name):
             return copy.text
         return page.text if page else ""
 
@@ -366,25 +367,26 @@ class Floor:
 
     # proposals --------------------------------------------------------------------------------------------
 
-    def propose(self, name: str, text: str, *, by: str = "agent", why: str = "") -> EditProposal:
-        """Propose an edit of any page to the owner. Nothing changes before they approve it. Raises EditRefused."""
+    def propose(
+        self, name: str, text: str, *, by: str = "agent", why: str = "", session: str = "", readings: Sequence[str] = ()
+    ) -> EditProposal:
+        """Propose an edit of any page to the owner. Nothing changes before they approve it. Raises EditRefused.
+
+        session, readings: where it is proposed, and the tools by which that session had read text from outside.
+        """
         name = pages.resolve_name(name)
         text, old_text = text.rstrip() + "\n", self.read(name)
         pages.check_edit(PageEdit(name, text, by, old_text, is_proposal=True, why=why))
         if text == old_text:
             raise EditRefused(f"{name}: the page already has this text")
         identifier = f"edit-{secrets.token_hex(4)}"
+        read_hash = state.hash_text(old_text) if old_text else ""
         self._record_event(
             state.build_proposal_event(
-                self.agent,
-                identifier,
-                name,
-                text,
-                by=by,
-                read_hash=state.hash_text(old_text) if old_text else "",
-                why=why,
+                self.agent, identifier, name, text, by=by, read_hash=read_hash, why=why, session=session,
+                readings=readings,
             )
-        )
+        )  # fmt: skip
         return self.get_proposal(identifier)
 
     def list_proposals(self, *, with_decided: bool = False) -> list[EditProposal]:
@@ -402,8 +404,11 @@ class Floor:
             raise FloorMissing(f"no proposal {printable(identifier)!r}: `perdure floor proposals` lists them")
         return matches[0]
 
-    def approve(self, identifier: str) -> PageVersion:
-        """Apply a proposed edit. It takes effect with the next session. Raises FloorMissing, EditRefused."""
+    def approve(self, identifier: str, *, surface: str = "") -> PageVersion:
+        """Apply a proposed edit. It takes effect with the next session. surface: where the owner approved it.
+
+        Raises FloorMissing, EditRefused.
+        """
         with self._hold_lock():
             proposal = self._get_open_proposal(identifier)
             current_text = self._settle_page(proposal.name)
@@ -414,15 +419,15 @@ class Floor:
                 self.allow(proposal.text, location=proposal.name)  # the owner has read it
             why = f"{proposal.id}: {proposal.why}" if proposal.why else proposal.id
             data = state.build_approval_event(
-                self.agent, proposal.id, proposal.name, proposal.text, read_hash=proposal.was, why=why
+                self.agent, proposal.id, proposal.name, proposal.text, read_hash=proposal.was, why=why, surface=surface
             )
             return self._record_write(proposal.name, data)
 
-    def reject(self, identifier: str) -> EditProposal:
-        """Reject a proposed edit. Raises FloorMissing, EditRefused."""
+    def reject(self, identifier: str, *, surface: str = "") -> EditProposal:
+        """Reject a proposed edit. surface: where the owner did. Raises FloorMissing, EditRefused."""
         with self._hold_lock():
             proposal = self._get_open_proposal(identifier)
-            self._record_event(state.build_decision_event(self.agent, proposal.id, approved=False))
+            self._record_event(state.build_decision_event(self.agent, proposal.id, approved=False, surface=surface))
             return self.get_proposal(proposal.id)
 
     def _get_open_proposal(self, identifier: str) -> EditProposal:
@@ -453,6 +458,8 @@ class Floor:
         if copy.text is None:
             return self._replace_unfit_copy(name, page, copy)
         if self._is_hand_edit(page, copy):
+            if self._guards(name):
+                return self._propose_file(name, copy)
             self._record_event(
                 state.build_page_event(self.agent, name, copy.text, by="hand", read_hash=self._hash_current_text(name))
             )
@@ -475,6 +482,42 @@ class Floor:
         if is_noted is None:
             is_noted = copy.is_before(page.current.at) and text_hash in {version.sha for version in page.versions}
         return not is_noted
+
+    def _guards(self, name: str) -> bool:
+        """Return True if a change of this page's file waits for the owner, whoever made it."""
+        return self.is_guarded and pages.is_protected(name)
+
+    def _propose_file(self, name: str, copy: working_copy.WorkingCopy) -> str:
+        """Make a proposal of the text of a file, give the file the page's text, and return that.
+
+        A text that may not even be proposed is set aside beside the page.
+        """
+        page, text = self.load_state().pages.get(name), copy.text or ""
+        old_text = page.text if page else ""
+        try:
+            self._record_file_proposal(name, text, old_text)
+        except EditRefused as error:
+            aside_path = working_copy.set_aside(copy)
+            self._add_alert(f"{error.detail}: its file was changed, and a copy is kept as {aside_path.name}")
+        if old_text:
+            working_copy.rewrite_copy(copy, old_text, is_known=True)
+        else:
+            copy.path.unlink(missing_ok=True)
+        return old_text
+
+    def _record_file_proposal(self, name: str, text: str, old_text: str) -> None:
+        """Record the text of a file as a proposal; one that waits already is enough. Raises EditRefused."""
+        waiting_texts = {proposal.text for proposal in self.list_proposals() if proposal.name == name}
+        if text in waiting_texts or text == old_text:
+            return
+        pages.check_edit(PageEdit(name, text, "file", old_text, is_proposal=True))
+        identifier, read_hash = f"edit-{secrets.token_hex(4)}", state.hash_text(old_text) if old_text else ""
+        self._record_event(
+            state.build_proposal_event(
+                self.agent, identifier, name, text, by="file", read_hash=read_hash, why="its file was changed"
+            )
+        )
+        self._add_alert(f"{name}: its file was changed; the change waits as {identifier} (`perdure floor proposals`)")
 
     def _restore_copy(self, name: str, page: FloorPage | None) -> str:
         """Write the journal's text into the working copy; a file that is not ours stays as it is."""
@@ -512,7 +555,11 @@ class Floor:
         """Record in the history a text that somebody wrote into a file just as we replaced it."""
         page = self.load_state().pages.get(name)
         text = displaced_copy.text
-        if text is not None and not self._has_version(name, state.hash_text(text)):
+        if text is not None and self._guards(name):
+            with contextlib.suppress(EditRefused):  # then it is as if the editor had been too late
+                if not self._has_version(name, state.hash_text(text)):
+                    self._record_file_proposal(name, text, page.text if page else "")
+        elif text is not None and not self._has_version(name, state.hash_text(text)):
             current_text = page.text if page else ""
             self._record_event(
                 state.build_page_event(

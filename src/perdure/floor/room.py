@@ -17,6 +17,8 @@ from perdure.connections import Connections, local_now
 from perdure.errors import Busy, EditRefused, IndexFault
 from perdure.floor import notes, pages
 from perdure.floor.floor import Floor
+from perdure.floor.platforms import describe_platform
+from perdure.floor.state import to_time
 from perdure.memories.room import MemoryRoom
 from perdure.text import tokens
 from perdure.types import Memory, Span
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from perdure.floor.state import FloorCard
     from perdure.floor.summaries import DiaryResult, RecentResult
     from perdure.memories.remarks import Remarks
+
+
+VARIABLES = ("platform", "agent", "user", "machine", "project")  # of the system prompt, in the order of their values
+_NOTICED_FOR = timedelta(days=1)  # a change of a protected page in its file
 
 
 @dataclass(kw_only=True)
@@ -69,6 +75,28 @@ class FloorRoom(Floor):
             except EditRefused as error:
                 self.alerts.append(str(error))
 
+    # what the person must decide or know --------------------------------------------------------------------
+
+    def find_notices(self, now: datetime | None = None) -> dict[str, str]:
+        """Return what a session's person is told at its start, by a name that stays the same: the proposals that wait,
+        and changes of the system prompt, the settings or a skill in their files, for a day.
+        """
+        notices = {
+            proposal.id: f"a change of {proposal.name} is proposed and waits for you: `perdure floor proposals`"
+            for proposal in self.list_proposals()
+        }
+        since_at = (now or local_now()) - _NOTICED_FOR
+        skills = (str(path.relative_to(self.folder)) for path in self.folder.glob("skills/*/SKILL.md"))
+        for name in (pages.SYSTEM, pages.SETTINGS, *sorted(filter(pages.is_page, skills))):
+            self.read(name)
+            page = self.load_state().pages.get(name)
+            if page and page.current.by == "hand" and to_time(page.current.at) > since_at:
+                notices[page.current.event] = (
+                    f"{name} was changed in its file, by you or by a program: `perdure floor diff {name}` shows it, "
+                    "`perdure floor revert` takes it back"
+                )
+        return notices
+
     # C₀ ---------------------------------------------------------------------------------------------------
 
     def _apply_tombstones(self) -> None:
@@ -96,13 +124,19 @@ class FloorRoom(Floor):
             cards=[self._remark_card(card, remarks) for card in self.list_cards() if card.project in (None, project)],
             insights=self._insight_texts(cwd, remarks),
             conversations=self._list_conversations(project, now),
-            variables={
-                "platform": platform,
-                "agent": config.agent,
-                "user": self.connections.user,
-                "machine": config.machine,
-                "project": Path(project).name if project else "",
-            },
+            variables=dict(
+                zip(
+                    VARIABLES,
+                    (
+                        describe_platform(platform),
+                        config.agent,
+                        self.connections.user,
+                        config.machine,
+                        Path(project).name if project else "",
+                    ),
+                    strict=True,
+                )
+            ),
             today=layers.to_diary_day(now),
             project=project,
             facts=self._facts(cwd),
@@ -200,7 +234,7 @@ class FloorRoom(Floor):
         return f"{text} ({notes.to_plain_words(remark)})" if remark and not self.find_injections(text) else text
 
     def _remark_card(self, card: FloorCard, remarks: Remarks) -> FloorCard:
-        made_at = datetime.fromisoformat(card.at.partition("#")[0])
+        made_at = to_time(card.at)
         return msgspec.structs.replace(card, text=self._add_remark(card.text, remarks, card.project, made_at))
 
     def _remark_notes(self, text: str, remarks: Remarks) -> str:

@@ -73,13 +73,14 @@ def build_page_event(
 
 
 def build_approval_event(
-    agent: str, identifier: str, name: str, text: str, *, read_hash: str, why: str
+    agent: str, identifier: str, name: str, text: str, *, read_hash: str, why: str, surface: str = ""
 ) -> dict[str, Any]:
-    """Build the event of an approved proposal.
+    """Build the event of an approved proposal. surface: where the owner approved it.
 
     It holds the new text and the approval, so that no crash can separate them.
     """
-    return build_page_event(agent, name, text, by="owner", read_hash=read_hash, why=why) | {"approves": identifier}
+    event = build_page_event(agent, name, text, by="owner", read_hash=read_hash, why=why) | {"approves": identifier}
+    return event | ({"surface": surface} if surface else {})
 
 
 def read_added_lines(data: Mapping[str, Any]) -> list[AddedLine]:
@@ -113,9 +114,11 @@ def build_card_event(
 
 
 def build_proposal_event(
-    agent: str, identifier: str, name: str, text: str, *, by: str, read_hash: str, why: str
-) -> dict[str, Any]:
-    """Build the event of a proposed edit, which waits for the owner."""
+    agent: str, identifier: str, name: str, text: str, *, by: str, read_hash: str, why: str, session: str = "",
+    readings: Sequence[str] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """Build the event of a proposed edit, which waits for the owner. session, readings: see `EditProposal`."""
+    optional = {"session": session, "readings": list(readings)}
     return {
         "op": "propose",
         "agent": agent,
@@ -125,12 +128,13 @@ def build_proposal_event(
         "by": by,
         "was": read_hash,
         "why": why,
-    }
+    } | {key: value for key, value in optional.items() if value}
 
 
-def build_decision_event(agent: str, identifier: str, *, approved: bool) -> dict[str, Any]:
-    """Build the event of the owner's decision on a proposal."""
-    return {"op": "decide", "agent": agent, "id": identifier, "approved": approved}
+def build_decision_event(agent: str, identifier: str, *, approved: bool, surface: str = "") -> dict[str, Any]:
+    """Build the event of the owner's decision on a proposal. surface: where it was made."""
+    event = {"op": "decide", "agent": agent, "id": identifier, "approved": approved}
+    return event | ({"surface": surface} if surface else {})
 
 
 def build_allow_event(agent: str, digest: str, *, location: str) -> dict[str, Any]:
@@ -169,6 +173,15 @@ def derive_memory_id(event_key: str, hybrid_time: str) -> str:
     'mem-20260301-093000-0a1b2c'
     """
     return make_memory_id(datetime.fromisoformat(hybrid_time.partition("#")[0]), bytes.fromhex(event_key[:6]))
+
+
+def to_time(hybrid_time: str) -> datetime:
+    """Return the instant of a hybrid time.
+
+    >>> to_time("2026-03-01T09:30:00.000Z#0000").isoformat()
+    '2026-03-01T09:30:00+00:00'
+    """
+    return datetime.fromisoformat(hybrid_time.partition("#")[0])
 
 
 T = TypeVar("T")
@@ -232,7 +245,7 @@ def list_children(paths: Collection[str], folder: str) -> list[str]:
     return [path[len(prefix) :] for path in paths if path.startswith(prefix) and "/" not in path[len(prefix) :]]
 
 
-_FORMAT = 4  # of the saved file
+_FORMAT = 5  # of the saved file
 MAX_VERSIONS = 100  # of a page in memory; the journal has all of them
 _NO_LIMIT = 1 << 60
 _SAVE_AFTER_BYTES = 1_000_000  # after so many bytes without floor events, save that they were read
@@ -297,6 +310,18 @@ class EditProposal(msgspec.Struct, frozen=True):
     was: str
     why: str = ""
     outcome: str = ""  # "", approved, rejected
+    session: str = ""  # of Perdure's own agent, in which it was proposed
+    readings: tuple[str, ...] = ()  # the tools by which that session had read text from outside; names, never texts
+    decided_at: str = ""  # hybrid time
+    surface: str = ""  # where the owner decided: terminal, page, acp
+
+    @property
+    def origin(self) -> str:
+        """Where it was proposed, for the owner who decides; "" if that is not known."""
+        if not self.session:
+            return ""
+        readings = f"had read text from outside ({', '.join(self.readings)})" if self.readings else "had read nothing"
+        return f"Proposed in session {self.session}, which {readings}: `perdure sessions show {self.session}`"
 
 
 class MemoryToolFile(msgspec.Struct, frozen=True):
@@ -340,10 +365,10 @@ def apply_event(state: FloorState, event: JournalEvent) -> None:
         _apply_card(floor, event)
     elif data["op"] == "propose" and data["text"]:
         fields = {name: data[name] for name in ("id", "name", "text", "by", "was", "why")}
-        floor.proposals[data["id"]] = EditProposal(at=event.at, **fields)
-    elif data["op"] == "decide" and data["id"] in floor.proposals:
-        outcome = "approved" if data["approved"] else "rejected"
-        floor.proposals[data["id"]] = msgspec.structs.replace(floor.proposals[data["id"]], outcome=outcome)
+        session, readings = data.get("session", ""), tuple(data.get("readings", ()))
+        floor.proposals[data["id"]] = EditProposal(at=event.at, session=session, readings=readings, **fields)
+    elif data["op"] == "decide":
+        _decide_proposal(floor, data["id"], "approved" if data["approved"] else "rejected", event)
     elif data["op"] == "allow":
         floor.allowed[data["digest"]] = data["where"]
     elif data["op"] == "file" and "forgotten" not in data:
@@ -372,9 +397,14 @@ def _apply_write(floor: AgentFloor, event: JournalEvent, max_versions: int = MAX
         text, sources = page.text, None
     spans = [Span(*span) for span in sources] if sources else page.sources
     floor.pages[data["name"]] = FloorPage(text, [*page.versions, new_version][-max_versions:], spans)
-    proposal = floor.proposals.get(data.get("approves", ""))
-    if proposal:
-        floor.proposals[proposal.id] = msgspec.structs.replace(proposal, outcome="approved")
+    _decide_proposal(floor, data.get("approves", ""), "approved", event)
+
+
+def _decide_proposal(floor: AgentFloor, identifier: str, outcome: str, event: JournalEvent) -> None:
+    if proposal := floor.proposals.get(identifier):
+        floor.proposals[identifier] = msgspec.structs.replace(
+            proposal, outcome=outcome, decided_at=event.at, surface=event.data.get("surface", "")
+        )
 
 
 def list_page_versions(page_events: Iterable[JournalEvent], agent: str, name: str) -> list[PageVersion]:

@@ -28,10 +28,12 @@ _EFFORT_MODELS = {
     "anthropic": r"claude-(opus-4-[5-9]|sonnet-4-6|(opus|sonnet|fable|mythos)-[5-9])",
     "openai": r"(gpt-5|o[34])(?!.*(chat|-pro))",
 }
+_OWN_NAMES = {"anthropic": r"claude-", "openai": r"(ft:)?(gpt-|chatgpt-|codex-|o\d)"}  # at their own addresses
 _THINKERS = r"claude-(sonnet|opus|fable|mythos)-[5-9]|(gpt-5|o[134])(?!.*chat)|deepseek-(v4|reasoner)"
 
 # Of the thoughts of one answer, by effort: the seed's budget of 16,000 tokens was 10,000 for thoughts at high effort.
 THOUGHT_TOKENS = {"minimal": 1_000, "low": 2_000, "medium": 5_000, "high": 10_000, "xhigh": 20_000, "max": 40_000}
+EFFORTS = ("none", *THOUGHT_TOKENS)  # the words of Anthropic and OpenAI
 ANSWER_TOKENS = 2_000  # for the answer beside the thoughts
 
 
@@ -67,6 +69,15 @@ def find_token_factor(model: str) -> float:
 def takes_effort(provider: str, model: str) -> bool:
     """Return True if a model at its own provider is known to take a word for the effort; others may refuse it."""
     return provider in _EFFORT_MODELS and re.match(_EFFORT_MODELS[provider], model) is not None
+
+
+def can_be_model(provider: str, name: str) -> bool:
+    """Return False for a name that no model at this provider's own address begins with.
+
+    >>> can_be_model("anthropic", "gpt-5"), can_be_model("openai", "gpt-5"), can_be_model("claude-cli", "opus")
+    (False, True, True)
+    """
+    return provider not in _OWN_NAMES or re.match(_OWN_NAMES[provider], name) is not None
 
 
 def thinks(model: str, *, thinking: str, effort: str) -> bool:

@@ -42,7 +42,14 @@ from perdure.models.chat import (
     takes_tools,
 )
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
-from perdure.models.known_models import find_budget_problem, find_token_factor, find_window, takes_effort, thinks
+from perdure.models.known_models import (
+    can_be_model,
+    find_budget_problem,
+    find_token_factor,
+    find_window,
+    takes_effort,
+    thinks,
+)
 from perdure.models.settings import CLIENT_OVERHEAD_TOKENS, ModelSettings
 from perdure.text import tokens
 
@@ -96,11 +103,12 @@ class Roles:
         self._made_chats: dict[tuple[str, str, str], Chat] = {}  # (role, model, effort) -> its model
         self.meter = Meter(home, now=now)
 
-    def get_chat(self, role: str, *, job: str, model: str = "") -> Chat | None:
+    def get_chat(self, role: str, *, job: str, model: str = "", effort: str = "") -> Chat | None:
         """Return the model of a role for one job, or None if none is set. Nothing is loaded and nothing is sent yet.
 
         model: another model of the role's provider, by the name that it has there, instead of the one in the settings.
-        Raises UsageError for an unknown role, ConfigFault for invalid settings.
+        effort: the provider's word, instead of the one of the settings. Raises UsageError for an unknown role,
+        ConfigFault for invalid settings.
         """
         if role not in ROLES:
             raise UsageError(f"role {role!r} (known: {', '.join(ROLES)})")
@@ -109,7 +117,7 @@ class Roles:
             chat = self._own_chats[role]
         elif config.provider:
             config = replace(config, model=model or config.model)
-            config = replace(config, effort=self._config.effort.get(job) or find_effort(role, config))
+            config = replace(config, effort=effort or self._config.effort.get(job) or find_effort(role, config))
             chat = self._get_made_chat(role, config)
         else:
             return None
@@ -124,6 +132,23 @@ class Roles:
         if key not in self._made_chats:
             self._made_chats[key] = _make_chat(role, config)
         return self._made_chats[key]
+
+    def find_model_problem(self, model: str) -> str:
+        """Return why nobody can talk with a model, a role or a name at the resident's provider; "" if nothing is known.
+
+        An endpoint of yours has names of its own: what it does not know, it refuses at the first message.
+        """
+        role, name = (model, "") if model in ROLES else ("resident", model)
+        config: RoleConfig = getattr(self._config.roles, role)
+        if role in self._own_chats and not config.provider:
+            return ""
+        if not config.provider:
+            return f"models.roles.{role} has no provider"
+        if config.provider == "gguf" and not Path(name or config.model).expanduser().is_file():
+            return f"there is no file {name or config.model}"
+        if name and not config.url and not can_be_model(config.provider, name):
+            return f"{name!r} is neither a role ({', '.join(ROLES)}) nor like a name of a model at {config.provider}"
+        return ""
 
     def get_state(self, role: str) -> RoleState:
         """Return the settings of a role, and what is still missing for it."""

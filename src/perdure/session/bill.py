@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perdure.connections import local_now
+from perdure.floor.platforms import CHAT
 from perdure.formats.perdure import AnyEntry
 from perdure.models.chat import ChatMessage, ToolSpec
 from perdure.regex import lazy_re
@@ -18,7 +19,6 @@ from perdure.session.catalog import resolve_name
 from perdure.session.log import read_path, read_start, read_tree
 from perdure.session.spending import SessionTotals, sum_by_job
 from perdure.text import tokens
-from perdure.types import OWN_RUNTIME
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -59,7 +59,7 @@ def make_bill(home: Home, name: str, *, cwd: str | None = None) -> SessionBill:
     path, texts = read_path(home, session, entry_id), BlockFile(home.path, session, is_kept=True).read()
     if FLOOR not in texts:
         cwd = read_start(home, session).cwd or None
-        texts = {**texts, FLOOR: home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now()).text}
+        texts = {**texts, FLOOR: home.floor.layers(cwd=cwd, platform=CHAT, now=local_now()).text}
     chat = home.chat("resident", job="chat")
     totals_by_job = sum_by_job(read_tree(home, session))
     return SessionBill(session, tuple(list_parts(path, texts)), chat.window_tokens if chat else 0, totals_by_job)

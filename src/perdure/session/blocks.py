@@ -13,6 +13,7 @@ from perdure import disk
 from perdure.access import block_cache
 
 FLOOR = "floor"  # the name under which the floor stands
+PLATFORM = "platform"  # and the surface for which it was made
 
 
 _MISSING = (0, 0, 0)  # the state of a file that is not there

@@ -27,6 +27,7 @@ from perdure.errors import (
     ModelRefused,
     TurnBudgetSpent,
 )
+from perdure.floor.platforms import API
 from perdure.formats.perdure import (
     INTERRUPTED,
     Boundary,
@@ -41,7 +42,7 @@ from perdure.models.chat import Chat, ChatReply
 from perdure.models.roles import ROLES
 from perdure.regex import lazy_re
 from perdure.session.assemble import assemble_messages
-from perdure.session.blocks import FLOOR, BlockFile
+from perdure.session.blocks import FLOOR, PLATFORM, BlockFile
 from perdure.session.budget import ContextSize
 from perdure.session.calls import Decide, Tool, ToolOutput, allow_call, run_calls
 from perdure.session.catalog import resolve_name
@@ -100,14 +101,15 @@ class Session:
 
     def __init__(
         self, home: Home, log: SessionLog, chat: Chat, *, tools: Sequence[Tool] = (), mode: str | None = None,
-        decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET, floor_end: str = "",
+        decide: Decide = allow_call, budget: TurnBudget = NO_BUDGET, floor_end: str = "", platform: str = API,
     ) -> None:  # fmt: skip
         """Go on with a session. mode: "keyword" recalls without a model. decide: says whether a call may run.
 
-        floor_end: stands behind the floor when that is made, at the beginning of a session.
+        floor_end: stands behind the floor when that is made, at the beginning of a session. platform: the surface, a
+        name of `floor/platforms.py`.
         """
         self._home, self._log, self._chat, self._mode = home, log, chat, mode
-        self._decide, self._budget, self._floor_end = decide, budget, floor_end
+        self._decide, self._budget, self._floor_end, self._platform = decide, budget, floor_end, platform
         self._tools = {tool.spec.name: tool for tool in tools}
         self._blocks = BlockFile(home.path, log.session, is_kept=log.is_kept)
         self._listener = TurnListener()
@@ -356,13 +358,14 @@ class Session:
     def _read_texts(self) -> Mapping[str, str]:
         """Return the floor and the texts beside the messages, summaries of left branches among them.
 
-        A floor that is gone is made anew.
+        A floor that is gone is made anew; so is one that was made for another surface, which can show other things.
         """
         texts = self._blocks.read()
-        if FLOOR not in texts:
+        if FLOOR not in texts or texts.get(PLATFORM, self._platform) != self._platform:
             cwd = self._log.cwd
-            layers = self._home.floor.layers(cwd=cwd, platform=OWN_RUNTIME, now=local_now())
+            layers = self._home.floor.layers(cwd=cwd, platform=self._platform, now=local_now())
             self._blocks.write(FLOOR, "\n\n".join(filter(None, (layers.text, self._floor_end))))
+            self._blocks.write(PLATFORM, self._platform)
             texts = self._blocks.read()
         left_summaries = list_branch_summaries(self._log.find_path())
         return texts | {
@@ -371,13 +374,14 @@ class Session:
         }
 
 
-def find_chat(home: Home, model: str = "", *, job: str = JOB) -> Chat:
+def find_chat(home: Home, model: str = "", *, job: str = JOB, effort: str = "") -> Chat:
     """Return a model to talk with: of the role resident, of another role, or another one of the resident's provider.
 
-    model: "", a role, or a name at the provider. Raises ModelMissing, ConfigFault.
+    model: "", a role, or a name at the provider. effort: the provider's word, instead of the one of the settings.
+    Raises ModelMissing, ConfigFault.
     """
     role, name = (model, "") if model in ROLES else ("resident", model)
-    chat = home.chat(role, job=job, model=name)
+    chat = home.chat(role, job=job, model=name, effort=effort)
     if chat is None:
         raise ModelMissing if role == "resident" else ConfigFault(f"models.roles.{role} has no provider")
     return chat
@@ -396,6 +400,7 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     decide: Decide = allow_call,
     budget: TurnBudget = NO_BUDGET,
     floor_end: str = "",
+    platform: str = API,
     spawned_by: tuple[str, str] | None = None,
 ) -> Session:
     """Begin a session, or go on with one.
@@ -404,12 +409,13 @@ def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the 
     or the beginning of the id of an entry: then the session goes on from there, and what was said after it stays as
     another branch. fork: go on as a session of its own. chat: your own model, instead of the one that the settings give
     the role resident. decide: says whether a call may run. budget: of one message. floor_end: stands behind the floor
-    of a new session. spawned_by: (session, entry) of the agent whose sub-agent begins. Raises SessionMissing,
-    SessionHeld, ModelMissing.
+    of a new session. platform: the surface, for the variable of the system prompt. spawned_by: (session, entry) of the
+    agent whose sub-agent begins. Raises SessionMissing, SessionHeld, ModelMissing.
     """
     chat = chat or find_chat(home, job=job)
-    options: dict[str, Any] = {"tools": tools, "mode": mode, "decide": decide, "budget": budget}
-    options["floor_end"] = floor_end
+    options: dict[str, Any] = {
+        "tools": tools, "mode": mode, "decide": decide, "budget": budget, "floor_end": floor_end, "platform": platform,
+    }  # fmt: skip
     if not resume:
         return Session(home, create_log(home, cwd=cwd, spawned_by=spawned_by), chat, **options)
     session, entry = resolve_name(home, resume, cwd=cwd)

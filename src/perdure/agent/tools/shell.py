@@ -27,6 +27,7 @@ MAX_OUTPUT_BYTES = 100_000_000  # of one command; then it is ended
 _POLL_S = 0.02
 _TAIL_BYTES = 4 * MAX_BYTES  # what is read of the file to find its last lines
 _QUIET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+_MARKER = {"PERDURE_AGENT": "1"}  # the owner's decisions are refused there, see `environ.AGENT_MARKERS`
 
 
 @dataclass
@@ -74,7 +75,7 @@ class ShellTool:
             process = subprocess.Popen(
                 [*self.sandbox.arguments, shutil.which("bash") or "/bin/sh", "-c", given["command"]],
                 cwd=self.folders.start,
-                env={**copy_variables(keep=self.keep_variables), **_QUIET},
+                env={**copy_variables(keep=self.keep_variables), **_QUIET, **_MARKER},
                 stdin=subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=descriptor,

@@ -42,7 +42,7 @@ class SessionHolder:
         self.status: SessionStatus | None = None  # None: nothing is open yet
         self.on_change: Callable[[], None] = lambda: None  # called in the thread when `status` is another
         self._link: TurnLink | None = None  # of the turn that goes on
-        self._notices: tuple[str, ...] = ()  # of the agent, that are not told yet
+        self._notices: tuple[str, ...] = ()  # of the agent and the floor, that are not told yet
         self.is_kept = False  # True once a session is open that may be kept
         self._fault: BaseException | None = None  # why nothing could be opened
 
@@ -104,15 +104,18 @@ class SessionHolder:
 
     def _open(self, resume: str, *, fork: bool, model: str) -> SessionStatus:
         from perdure.agent.agent import open_agent
+        from perdure.floor.platforms import CHAT
         from perdure.session.session import find_chat
 
         earlier = self._agent
+        chosen = find_chat(self.home, model) if model else None  # else the one of agent.yaml
         options: dict[str, Any] = {
             "cwd": self._cwd,
-            "chat": earlier.session.chat if earlier else find_chat(self.home, model),
+            "chat": earlier.session.chat if earlier else chosen,
             "mode": earlier.gate.mode if earlier else self._mode,
             "on_ask": self._ask_permission,
             "on_question": self._ask_question,
+            "platform": CHAT,
         }
         is_kept = earlier is not None and earlier.session.log.is_kept
         if earlier is not None and is_kept:  # the new one may be another place in it
@@ -126,7 +129,7 @@ class SessionHolder:
         if earlier is not None and not is_kept:
             earlier.close()
         self._agent, self.is_kept = agent, agent.session.log.is_kept
-        self._notices = agent.notices
+        self._notices = (*agent.notices, *self.home.floor.find_notices().values())
         return self.refresh()
 
     def use_model(self, model: str) -> SessionStatus:

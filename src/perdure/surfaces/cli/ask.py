@@ -84,6 +84,9 @@ def ask_command(
         shell.open_home(create=True, agent=agent) as home,
         _open_agent(shell, home, resume, model=model, mode=mode, max_turns=max_turns, cancel=cancel) as opened,
     ):
+        if sys.stderr.isatty() and not is_quiet:
+            for notice in home.floor.find_notices().values():
+                shell.note(notice)
         attachments = opened.attach(typed)
         for problem in attachments.problems:
             shell.note(problem)
@@ -117,6 +120,7 @@ def _open_agent(
 ) -> Agent:  # fmt: skip
     """Open a session; without a mode, one without tools."""
     from perdure.agent.agent import open_agent
+    from perdure.floor.platforms import CONSOLE
     from perdure.session.session import find_chat
 
     is_attended = sys.stdin.isatty() and sys.stderr.isatty()
@@ -124,12 +128,13 @@ def _open_agent(
         home,
         resume,
         cwd=str(Path.cwd()),
-        chat=find_chat(home, model),
+        chat=find_chat(home, model) if model else None,  # else the one of agent.yaml
         mode=mode,
         max_turns=max_turns,
         on_ask=functools.partial(_ask_permission, shell, cancel) if is_attended else None,
         on_question=functools.partial(_ask_question, shell, cancel) if is_attended else None,
         has_tools=mode is not None,
+        platform=CONSOLE,
     )
     if mode is not None:
         for text in (agent.tools_problem or agent.sandbox.summary, *agent.notices):

@@ -17,8 +17,8 @@ from rich.text import Text
 from perdure import text
 from perdure.access.redact import mask
 from perdure.access.shown_alerts import DIGEST_CHARS
+from perdure.environ import find_agent_marker
 from perdure.errors import FloorMissing, UsageError
-from perdure.floor import pages
 from perdure.floor.floor import Floor
 from perdure.floor.layers import Suspect
 from perdure.floor.state import EditProposal
@@ -36,6 +36,7 @@ from perdure.surfaces.cli.memory_common import read_words
 from perdure.surfaces.text_diff import make_unified_diff
 
 _id_argument = click.argument("identifier", metavar="ID")
+_SURFACE = "terminal"  # where a decision was made, as the journal keeps it
 
 # proposals ----------------------------------------------------------------------------------------------------
 
@@ -54,9 +55,11 @@ def propose_command(shell: Shell, page: str, words: tuple[str, ...], why: str) -
     whole new text of the page. Nothing changes until the owner approves; then the change applies from the next session
     on.
     """
+    from perdure.agent.self_edit import propose_edit
+
     new_text = read_words(words, "the new text", page=page)
     with shell.open_home(create=True) as home:
-        proposal = home.floor.propose(pages.resolve_name(page), new_text, why=why)
+        proposal = propose_edit(home, page, new_text, why=why)
         old_text = home.floor.read(proposal.name)
     actions = [(f"perdure floor approve {proposal.id}", "approve it (the owner)")]
     if shell.as_json:
@@ -94,14 +97,25 @@ def proposals_command(shell: Shell, include_all: bool) -> None:
 
 
 def _print_proposal(shell: Shell, proposal: EditProposal, old_text: str) -> None:
+    from perdure.agent.self_edit import describe_powers
+
     header = Text(f"{proposal.id}  ", style="bold") + Text(
         f"{proposal.name}  by {proposal.by}, {format_hybrid_time(proposal.at)}"
     )
-    shell.out.print(header + Text(f"  [{proposal.outcome}]" if proposal.outcome else ""))
+    shell.out.print(header + Text(f"  [{_describe_decision(proposal)}]" if proposal.outcome else ""))
     if proposal.why:
         shell.out.print(f"  {text.one_line(mask(proposal.why), 200)}", markup=False)
+    if proposal.origin:
+        shell.out.print(f"  {text.printable(proposal.origin)}", markup=False, style="yellow" * bool(proposal.readings))
     if not proposal.outcome:
+        if powers := describe_powers(proposal.name, old_text, proposal.text):
+            shell.out.print(f"  {powers}", markup=False, style="yellow")
         print_difference(shell, old_text, proposal.text, proposal.name)
+
+
+def _describe_decision(proposal: EditProposal) -> str:
+    surface = f" in the {proposal.surface}" if proposal.surface else ""
+    return f"{proposal.outcome} {format_hybrid_time(proposal.decided_at)}{surface}"
 
 
 def _proposal_to_json(proposal: EditProposal, old_text: str) -> dict[str, Any]:
@@ -117,6 +131,9 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
     """Show a proposed edit, ask, and make it. The change applies from the next session on; running sessions keep the
     old text.
     """
+    from perdure.agent.self_edit import approve_edit
+
+    _refuse_agents()
     with shell.open_home() as home:
         proposal = home.floor.get_proposal(identifier)
         old_text = home.floor.read(proposal.name)
@@ -127,7 +144,7 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
         if not _confirm_as_owner(shell, "Make this edit?", yes=yes):
             shell.out.print("Nothing was changed.")
             return
-        result = home.floor.approve(proposal.id)
+        result = approve_edit(home, proposal.id, surface=_SURFACE)
     if shell.as_json:
         shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": True, "event": result.event})
     else:
@@ -139,11 +156,20 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
 def reject_command(shell: Shell, identifier: str) -> None:
     """Reject a proposed edit. Nothing changes; `perdure floor proposals --all` still lists it."""
     with shell.open_home() as home:
-        proposal = home.floor.reject(identifier)
+        proposal = home.floor.reject(identifier, surface=_SURFACE)
     if shell.as_json:
         shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": False})
     else:
         shell.out.print(f"{proposal.id}: rejected. Nothing has changed.", style="bold", markup=False)
+
+
+def _refuse_agents() -> None:
+    """Raise UsageError in a command that an agent runs, as far as that can be seen."""
+    if marker := find_agent_marker():
+        raise UsageError(
+            f"an agent runs this command ({marker} is set), and only the owner decides: use a terminal of your own, or "
+            "the page (`perdure web`)"
+        )
 
 
 def _confirm_as_owner(shell: Shell, question: str, *, yes: bool) -> bool:
@@ -206,6 +232,7 @@ def _suspect_to_json(suspect: Suspect) -> dict[str, Any]:
 @click.argument("name", metavar="PAGE|CARD|MEMORY|TURN|DIGEST")
 def allow_command(shell: Shell, name: str) -> None:
     """Allow exactly this text, which was left out. If the text changes, it is checked again."""
+    _refuse_agents()
     with shell.open_home() as home:
         suspect = _find_suspect(_list_suspects(home), name)
         home.floor.allow(suspect.text, location=suspect.location)

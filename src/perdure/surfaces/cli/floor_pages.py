@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markdown import Markdown
@@ -37,6 +37,10 @@ from perdure.surfaces.cli.floor_common import (
 )
 from perdure.surfaces.cli.memory_common import read_words
 from perdure.surfaces.text_diff import make_unified_diff
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+    from perdure.remote_home import RemoteHome
 
 _EVENT_CHARS = 12  # of an event's key: enough to identify it among the changes of a page
 
@@ -130,7 +134,7 @@ def edit_command(shell: Shell, page: str) -> None:
         print_alerts(shell, home.floor)
         draft = _write_draft(name, old)
         click.edit(filename=str(draft))
-        _write_page(shell, home.floor, name, _read_draft(draft, name), base=old, draft=draft)
+        _write_page(shell, home, name, _read_draft(draft, name), base=old, draft=draft)
 
 
 def _write_draft(name: str, page_text: str) -> Path:
@@ -149,18 +153,30 @@ def _read_draft(draft: Path, name: str) -> str:
         raise EditRefused(f"{name}: the new text is not UTF-8; it is kept in {draft}") from error
 
 
-def _write_page(shell: Shell, floor: Floor | RemoteFloor, name: str, new_text: str, *, base: str, draft: Path) -> None:
+def _write_page(shell: Shell, home: Home | RemoteHome, name: str, new_text: str, *, base: str, draft: Path) -> None:
     """Write what was saved in an editor; a draft that cannot be written stays."""
+    floor = home.floor
     if new_text.strip() == base.strip():
         draft.unlink()
         _print_written(shell, floor, name, base, base)
         return
     try:
+        _check_page(home, name, new_text)
         floor.write(name, new_text, base_text=base)
     except PerdureError as error:
         raise type(error)(f"{error.detail}; your text is kept in {draft}") from error
     draft.unlink()
     _print_written(shell, floor, name, base, floor.read(name))
+
+
+def _check_page(home: Home | RemoteHome, name: str, new_text: str) -> None:
+    """Check the settings of an agent as their reader does; another machine's home checks by itself."""
+    from perdure.home import Home
+
+    if name == pages.SETTINGS and isinstance(home, Home):
+        from perdure.agent.self_edit import check_page
+
+        check_page(home, name, new_text)
 
 
 @command(
@@ -183,6 +199,7 @@ def write_command(shell: Shell, page: str, words: tuple[str, ...], why: str, by_
     with shell.use_home(create=True) as home:
         name = pages.resolve_name(page)
         old = home.floor.read(name)
+        _check_page(home, name, new_text)
         home.floor.write(name, new_text, by=name_writer(by_agent=by_agent), why=why)
         _print_written(shell, home.floor, name, old, home.floor.read(name))
 

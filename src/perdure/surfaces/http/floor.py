@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perdure.agent.self_edit import check_page
 from perdure.errors import FloorMissing
 from perdure.floor import pages
 from perdure.floor.state import FloorCard, PageVersion
@@ -67,6 +68,7 @@ def _build_page(name: str, text: str, versions: list[PageVersion]) -> Json:
 def write_page(call: HttpCall) -> HttpResponse:
     """Write a new text to a page, durably; the old text stays in its history."""
     name, body = pages.resolve_name(call.path_params["page"]), call.body
+    check_page(call.home, name, body.text)
     call.home.floor.write(name, body.text, by=body.by, base_text=body.base, why=body.why)
     return HttpResponse(_build_page(name, call.home.floor.read(name), call.home.floor.list_versions(name)))
 

@@ -149,7 +149,9 @@ def note(home: Home, words: str, *, target: str, cwd: str | None) -> str:
 
 def propose(home: Home, page: str, words: str, *, reason: str) -> str:
     """Propose an edit of the floor to the owner."""
-    proposal = home.floor.propose(page, words, why=reason)
+    from perdure.agent.self_edit import propose_edit  # takes time, and few calls need it
+
+    proposal = propose_edit(home, page, words, why=reason)
     return (
         f"Proposed as {proposal.id}. Nothing changes until the owner approves (`perdure floor approve {proposal.id}`)."
     )

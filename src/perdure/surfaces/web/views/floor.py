@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from perdure.access.redact import mask
+from perdure.agent import self_edit
 from perdure.config import FloorConfig
 from perdure.errors import EditRefused, FloorMissing, UsageError
 from perdure.floor import layers, notes, pages
@@ -32,6 +33,7 @@ NOTES_URL, CARDS_URL, PROPOSALS_URL, FORGET_URL = (
     f"{FLOOR_URL}/forget",
 )
 _ID_PREFIXES = ("card-", "edit-")
+_SURFACE = "page"  # where a decision was made, as the journal keeps it
 
 # notes ----------------------------------------------------------------------------------------------------------
 
@@ -180,6 +182,8 @@ def _to_decided_values(edit: EditProposal) -> dict[str, Any]:
         "at": from_hybrid_time(edit.at),
         "why": printable(mask(edit.why)),
         "outcome": edit.outcome,
+        "surface": edit.surface,
+        "origin": printable(edit.origin),
     }
 
 
@@ -190,6 +194,7 @@ def _to_proposal_values(floor: Floor, edit: EditProposal) -> dict[str, Any]:
         "rows": text_diff.make_diff_lines(mask(old), mask(edit.text)),
         "is_stale": (hash_text(old) if old else "") != edit.was,
         "suspects": floor_pages.find_suspects(floor, edit.text),
+        "powers": self_edit.describe_powers(edit.name, old, edit.text),
     }
 
 
@@ -197,13 +202,13 @@ def approve_edit(visit: Visit) -> ViewResult:
     """Make a proposed edit."""
     floor = visit.home.floor
     edit = floor.get_proposal(visit.path_params["edit"])
-    floor.approve(edit.id)
+    self_edit.approve_edit(visit.home, edit.id, surface=_SURFACE)
     return Redirect(PROPOSALS_URL, f"{floor_pages.to_label(edit.name)}: written. {NEXT_SESSION}")
 
 
 def reject_edit(visit: Visit) -> ViewResult:
     """Reject a proposed edit."""
-    edit = visit.home.floor.reject(visit.path_params["edit"])
+    edit = visit.home.floor.reject(visit.path_params["edit"], surface=_SURFACE)
     return Redirect(PROPOSALS_URL, f"{floor_pages.to_label(edit.name)}: rejected. Nothing has changed.")
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from perdure.access.redact import mask
 from perdure.access.scan import Finding
+from perdure.agent.self_edit import check_page
 from perdure.errors import EditRefused, FloorMissing, IndexFault, UsageError
 from perdure.floor import layers, notes, pages
 from perdure.floor.floor import Floor, PageChange
@@ -181,6 +182,7 @@ def save_page(visit: Visit) -> ViewResult:
     floor = visit.home.floor
     form_values = {"typed": new_text, "why": why}
     try:
+        check_page(visit.home, name, new_text)
         result = floor.rework(name, change)
     except EditRefused as error:
         return _make_form(visit, name, form_values | {"base": base, "refused": error.detail})
