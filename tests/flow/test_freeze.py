@@ -28,6 +28,7 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -320,7 +321,8 @@ def drive() -> None:
         sys.argv, sys.stdin, status = ["perdure", *words], io.StringIO(""), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                runpy.run_module(PROGRAM, run_name="__main__")
+                with mock.patch.object(os, "_exit", sys.exit):  # a command ends its process: here the next one follows
+                    runpy.run_module(PROGRAM, run_name="__main__")
             except SystemExit as end:
                 status = int(end.code or 0)
         texts = []
