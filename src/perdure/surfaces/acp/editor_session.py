@@ -34,6 +34,7 @@ from perdure.agent.attachments import Attachments, attach_files
 from perdure.agent.permission import MODE_MEANINGS, MODES, Mode, PermissionAnswer, PermissionRequest
 from perdure.agent.tools.files import FileChange, preview_change
 from perdure.errors import ModelCancelled, SessionMissing, ToolError, TurnBudgetSpent, UsageError
+from perdure.floor.platforms import EDITOR
 from perdure.formats.perdure import CallEntry, Message
 from perdure.home import Home
 from perdure.models.roles import CLIENTS, ROLES
@@ -79,7 +80,6 @@ class EditorSession:
         self._shown: set[str] = set()  # ids of the calls of this turn that the client knows
         self._changes: dict[str, FileChange] = {}  # of calls of this turn
         self._n_questions = 0
-        self._model = request.model or "resident"
         self._notices = list(request.servers.problems)
         self.opened: Future[str] = self._thread.submit(self._open)
 
@@ -90,10 +90,12 @@ class EditorSession:
             raise SessionMissing(request.resume)
         self._agent: Agent = open_agent(
             home, request.resume, fork=request.fork, cwd=str(request.cwd),
-            chat=find_chat(home, "" if self._model == "resident" else self._model), mode=request.mode,
+            chat=find_chat(home, request.model) if request.model else None, mode=request.mode,
             on_ask=self._ask_permission, on_question=self._ask_question, mcp_servers=request.servers.servers,
+            platform=EDITOR,
         )  # fmt: skip
-        self._notices += self._agent.notices
+        self._model = request.model or self._agent.definition.model or "resident"
+        self._notices += [*self._agent.notices, *home.floor.find_notices().values()]
         if problem := self._agent.tools_problem:
             self._notices.append(f"The model has no tools: {problem}.")
         self._models = _list_models(home)
@@ -151,7 +153,7 @@ class EditorSession:
     def set_model(self, home: Home, model: str) -> None:
         """Let another model answer from here on. Raises ModelMissing, ConfigFault."""
         if model != self._model:
-            self._agent.use_chat(find_chat(home, "" if model == "resident" else model))
+            self._agent.use_chat(find_chat(home, model))
             self._model = model
 
     def describe_modes(self) -> SessionModeState:
