@@ -25,6 +25,7 @@ __all__ = [
     "CapsConfig",
     "CaptureConfig",
     "Config",
+    "DeliveryConfig",
     "EmbedderConfig",
     "FloorConfig",
     "HooksConfig",
@@ -182,6 +183,7 @@ class JobsConfig:
     mine: str = "*/30 * * * *"
     recent: str = "*/10 * * * *"
     diary: str = "10 6 * * *"
+    deliver: str = "* * * * *"
 
 
 @dataclass(frozen=True)
@@ -306,6 +308,30 @@ class ProxyConfig:
 
 
 @dataclass(frozen=True)
+class DeliveryConfig:
+    """A target to which results are delivered. Each kind reads the settings that are named for it."""
+
+    kind: str = ""  # file, webhook, mail or telegram
+    folder: str = ""  # file: nothing is written outside of it
+    file: str = ""  # file: append to this file in the folder; default: a new file for each message
+    url: str = ""  # webhook: where it is sent; telegram: of another server of the Bot API
+    secret_env: str = ""  # webhook: the environment variable with the key of the signature
+    token_env: str = ""  # webhook: of a bearer token; telegram: of the token of the bot
+    plain: bool = False  # webhook, mail: allow another machine without TLS, because the network itself is private
+    host: str = ""  # mail: the server that takes it
+    port: int = 587  # mail
+    tls: str = "starttls"  # mail: starttls, tls (from the first byte, mostly port 465) or off
+    user: str = ""  # mail: the name to log in with; default: no login
+    password_env: str = ""  # mail: the environment variable with the password
+    sender: str = ""  # mail: the address that it comes from
+    recipients: tuple[str, ...] = ()  # mail
+    chat: str = ""  # telegram: the number of the chat, or @name of a channel
+    ca: str = ""  # webhook, mail: file (PEM) of a certificate authority of your own; default: the system's
+    tries: int = 8  # then it becomes a dead letter; with 8 the last try comes after about 12 hours
+    timeout_s: int = 30  # for one request or one answer of the server
+
+
+@dataclass(frozen=True)
 class SessionConfig:
     """How a session of Perdure's own stays within the window of its model. In a small window, less of each."""
 
@@ -373,6 +399,7 @@ class Config:
     remote: RemoteConfig = field(default_factory=RemoteConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
+    delivery: Mapping[str, DeliveryConfig] = field(default_factory=dict, metadata={"each": DeliveryConfig})  # by name
     session: SessionConfig = field(default_factory=SessionConfig)
     agents: AgentsConfig = field(default_factory=AgentsConfig)
 

@@ -12,7 +12,9 @@ PerdureError
 │   ├── ProposalMissing
 │   ├── UserMissing
 │   ├── MachineMissing
-│   └── GrantMissing
+│   ├── GrantMissing
+│   ├── TargetMissing
+│   └── DeliveryMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
@@ -70,6 +72,8 @@ PerdureError
 │   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 ├── ServiceFault               the resident home does not start, stop or work as it should
+├── DeliveryFault              a target did not take a message; it is tried again
+│   └── DeliveryRefused
 ├── NothingToExport            no memory has a path below the given one; nothing was written
 └── Busy                       another process holds the lock
     ├── AlreadyServing
@@ -166,6 +170,14 @@ class MachineMissing(NotFound):
 
 class GrantMissing(NotFound):
     """You have no grant with this id. `perdure share list` shows the ids; with --all, also of ended grants."""
+
+
+class TargetMissing(NotFound):
+    """There is no target with this name. Name it in config.toml: a table [delivery.NAME] (docs/delivery.md)."""
+
+
+class DeliveryMissing(NotFound):
+    """No delivery has an id that begins so. `perdure deliveries` lists those that wait; with --all, also the others."""
 
 
 class HomeFault(PerdureError):
@@ -422,6 +434,19 @@ class ServiceFault(PerdureError):
     """The resident home does not start, stop or work as it should. `perdure doctor` shows more."""
 
     advises = False
+
+
+class DeliveryFault(PerdureError):
+    """The target did not take the message. It is kept and tried again; `perdure deliveries` shows when."""
+
+    after_s: float = 0.0  # how long the target asks us to wait
+    status: int = 0  # of its answer over HTTP, where there was one
+
+
+class DeliveryRefused(DeliveryFault):
+    """The target refuses this message, so it is not tried again by itself. Correct the table of the target in
+    config.toml, or what it names; then run `perdure deliveries retry`.
+    """
 
 
 class NothingToExport(PerdureError):

@@ -124,6 +124,19 @@ def test_the_settings_of_editors_are_valid() -> None:
             assert servers["Perdure"]["args"] == ["acp"]
 
 
+def test_every_command_about_deliveries_runs(place: Path) -> None:
+    lines = commands_of("docs/delivery.md")
+    assert len(lines) > 5
+    (settings, *_) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/delivery.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / ".perdure" / "config.toml").write_text(settings)
+    (place / "notes").mkdir()
+    for line in lines:
+        done = run(line, place)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert (place / "notes" / "results.md").read_text().count("The build is green.") == 1
+
+
 def test_the_readme_begins_with_install_and_start() -> None:
     """.ci/wheel runs these two, as they stand there, with a local package index."""
     start = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Start\n")[2]
@@ -196,7 +209,7 @@ def settings(table: Any, lead: str = "") -> Iterator[str]:
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if each := field.metadata.get("each"):
-            key = {"sources": "NAME", "effort": "JOB"}.get(field.name, "MODEL")
+            key = {"sources": "NAME", "delivery": "NAME", "effort": "JOB"}.get(field.name, "MODEL")
             name = f"{lead}{field.name}.{key}"
             yield from settings(each(), f"{name}.") if dataclasses.is_dataclass(each) else [name]
         elif dataclasses.is_dataclass(value):
