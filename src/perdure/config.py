@@ -43,6 +43,7 @@ __all__ = [
     "RolesConfig",
     "ServerConfig",
     "SessionConfig",
+    "TelegramConfig",
     "find_home_path",
     "find_user_home",
     "load",
@@ -332,6 +333,19 @@ class DeliveryConfig:
 
 
 @dataclass(frozen=True)
+class TelegramConfig:
+    """The bot through which people talk with the agent of this home in Telegram. Without a token there is none."""
+
+    token_env: str = ""  # the environment variable with the token of the bot
+    users: tuple[str, ...] = ()  # numbers of the people who may talk with it; all others get nothing
+    groups: tuple[str, ...] = ()  # numbers of groups in which these people may, too
+    folder: str = ""  # where the agent works; default: ~/perdure-telegram
+    mode: str = ""  # ask, edits or yolo; default: that of agent.yaml
+    answer_s: int = 900  # a question to the person waits so long for an answer
+    url: str = ""  # of a Bot API server of your own
+
+
+@dataclass(frozen=True)
 class SessionConfig:
     """How a session of Perdure's own stays within the window of its model. In a small window, less of each."""
 
@@ -400,6 +414,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     delivery: Mapping[str, DeliveryConfig] = field(default_factory=dict, metadata={"each": DeliveryConfig})  # by name
+    telegram: TelegramConfig = field(default_factory=TelegramConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
     agents: AgentsConfig = field(default_factory=AgentsConfig)
 

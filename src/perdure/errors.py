@@ -28,6 +28,7 @@ PerdureError
 ├── PackageMissing             an optional part is not installed
 ├── ConfigFault                a setting in config.toml is not valid
 │   ├── DefinitionFault
+│   ├── TokenRefused
 │   └── ModelMissing
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
@@ -78,6 +79,7 @@ PerdureError
 └── Busy                       another process holds the lock
     ├── AlreadyServing
     ├── AgentQueueFull
+    ├── BotTaken
     └── SessionHeld
 """
 
@@ -234,6 +236,12 @@ class ConfigFault(PerdureError):
 
 class DefinitionFault(ConfigFault):
     """The page agent.yaml of the floor cannot be understood. Correct the named key; docs/agent.md lists them all."""
+
+
+class TokenRefused(ConfigFault):
+    """Telegram does not accept the token of this bot: it was revoked, or it is incomplete. Ask @BotFather for the
+    token, put it into the environment variable that `telegram.token_env` names, and start again.
+    """
 
 
 class ModelMissing(ConfigFault):
@@ -465,6 +473,12 @@ class AlreadyServing(Busy):
 
 class AgentQueueFull(Busy):
     """Too many runs of agents wait. `perdure agents` lists them, `perdure agents cancel ID` ends one."""
+
+
+class BotTaken(Busy):
+    """A bot of Telegram has one reader, and this one has another. This process reads no more; nothing is lost. Stop the
+    other process, or ask @BotFather for another token.
+    """
 
 
 class SessionHeld(Busy):

@@ -21,6 +21,7 @@ import pytest
 
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
+from rig.bot_api import TOKEN, BotApiServer
 from rig.model_server import Answer, ModelServer
 from rig.skill_folders import put_skill
 
@@ -135,6 +136,19 @@ def test_every_command_about_deliveries_runs(place: Path) -> None:
         done = run(line, place)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert (place / "notes" / "results.md").read_text().count("The build is green.") == 1
+
+
+def test_every_command_about_telegram_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = commands_of("docs/telegram.md")
+    assert len(lines) == 2
+    monkeypatch.setenv("PERDURE_TELEGRAM_TOKEN", TOKEN)
+    (settings,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/telegram.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    with BotApiServer() as server:
+        (place / ".perdure" / "config.toml").write_text(f'{settings}url = "{server.url}"\n')
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0 and "perdure_bot" in done.stdout, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_readme_begins_with_install_and_start() -> None:

@@ -94,6 +94,9 @@ class BotApiServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def handle_error(self, *_: object) -> None:
+        """A bot that was killed goes away."""
+
     # what people do ---------------------------------------------------------------------------------------
 
     def add_update(self, **fields: Any) -> int:

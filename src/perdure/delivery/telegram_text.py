@@ -10,12 +10,16 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-
+from perdure.lazy_module import LazyModule
 from perdure.text import split
+
+if TYPE_CHECKING:
+    import markdown_it
+    from markdown_it.token import Token
+else:
+    markdown_it = LazyModule("markdown_it")
 
 MAX_CHARS = 4096  # of one message without its tags, counted in UTF-16 units as Telegram counts offsets
 _LINKS = ("https://", "http://", "mailto:", "tg://")
@@ -128,8 +132,8 @@ def _cut_block(block: TextBlock, max_chars: int) -> Iterator[TextBlock]:
 
 
 @functools.cache
-def _get_parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+def _get_parser() -> markdown_it.MarkdownIt:
+    return markdown_it.MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
 @dataclass

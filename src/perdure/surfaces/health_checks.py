@@ -28,6 +28,8 @@ from perdure.remote_home import RemoteHome
 from perdure.service import health
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
+from perdure.surfaces.telegram.inbox import Inbox
+from perdure.surfaces.telegram.report import read_report
 from perdure.surfaces.units import format_count, format_size, format_time
 from perdure.text import format_age
 
@@ -311,6 +313,23 @@ def check_deliveries(home: Home) -> Iterator[HealthCheck]:
         yield HealthCheck("deliveries", "ok", state)
 
 
+def check_telegram(home: Home) -> Iterator[HealthCheck]:
+    """Check the bot of Telegram; yields nothing if the home has none."""
+    if not home.config.telegram.token_env:
+        return
+    report, state = read_report(home.path), Inbox(home.path).state
+    strangers = f", {format_count(state.n_ignored, 'message')} of strangers ignored" if state.n_ignored else ""
+    if report is None:
+        yield HealthCheck(
+            "telegram", "notice", "the bot has not run yet", "`perdure serve` or `perdure telegram` runs it"
+        )
+    elif report.problem:
+        yield HealthCheck("telegram", "problem", report.problem, "`perdure telegram --check` asks again")
+    else:
+        age = format_age(report.at, datetime.now(UTC))
+        yield HealthCheck("telegram", "ok", f"@{report.name} was asked for messages {age}{strangers}")
+
+
 def check_hook_failures(home: Home) -> Iterator[HealthCheck]:
     """Check the failures that hooks noted."""
     since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
@@ -337,6 +356,7 @@ _LIGHT_CHECKS = (
     check_captures,
     check_mining,
     check_deliveries,
+    check_telegram,
     check_hook_failures,
 )
 

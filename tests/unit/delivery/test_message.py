@@ -1,5 +1,6 @@
 """When a message is tried again, and the names that come with it."""
 
+import doctest
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.delivery import message, telegram_text, webhook
 from perdure.delivery.message import Delivery, clean_name, clean_title, compute_next_at, is_due, make_id
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -45,3 +47,8 @@ def test_a_cleaned_name_is_a_name_of_one_file(name: str) -> None:
 
 def test_a_title_is_one_line() -> None:
     assert clean_title("a\r\nBcc: eve@example.org\x00") == "a Bcc: eve@example.org"
+
+
+@pytest.mark.parametrize("module", [message, telegram_text, webhook])
+def test_the_examples_of_the_code_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
