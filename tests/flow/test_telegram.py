@@ -143,12 +143,18 @@ def test_a_model_that_fails_and_a_fault_of_ours_are_told(home: Path, server: Bot
 
 def test_what_is_kept_here_is_known_on_every_surface(home: Path, server: BotApiServer) -> None:
     """U01: kept by the agent in Telegram, recalled by a session elsewhere."""
-    script = [call(("remember", {"text": "The staging server listens on port 8443."})), "Noted."]
-    with RunningBot(home, script):
+    script = [call(("remember", {"text": "The staging server listens on port 8443."})), "Noted.", "Told."]
+    with RunningBot(home, script) as bot:
         server.add_message("Keep: staging listens on 8443.")
         wait_text(server, "Noted.")
         server.add_message("/recall staging server port")
         wait_text(server, "The staging server listens on port 8443.")
+        server.add_message("/new")
+        server.add_message("Which port does the staging server listen on?")
+        wait_text(server, "Told.")
+        assert "listens on port 8443" in bot.chat.asked[2].messages[-1].text
+        server.add_message("/why")
+        wait_text(server, "because it")
     with perdure.open(home, user="ada") as opened:
         cues = opened.recall("Which port does the staging server listen on?", mode="keyword").cues
     assert "8443" in cues[0].text
