@@ -340,7 +340,7 @@ class TelegramConfig:
     users: tuple[str, ...] = ()  # numbers of the people who may talk with it; all others get nothing
     groups: tuple[str, ...] = ()  # numbers of groups in which these people may, too
     folder: str = ""  # where the agent works; default: ~/perdure-telegram
-    mode: str = ""  # ask, edits or yolo; default: that of agent.yaml
+    mode: str = ""  # plan, ask, edits or yolo; default: that of agent.yaml
     answer_s: int = 900  # a question to the person waits so long for an answer
     url: str = ""  # of a Bot API server of your own
 

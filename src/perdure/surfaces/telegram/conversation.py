@@ -9,17 +9,18 @@ from __future__ import annotations
 import base64
 import json
 import queue
-import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
 from perdure import disk, log
+from perdure.access.fence import make_nonce
 from perdure.agent.agent import Agent, open_agent
+from perdure.agent.attachments import Attachments
 from perdure.agent.image_size import find_image_type
 from perdure.agent.permission import MODES, Mode, PermissionAnswer, PermissionRequest
 from perdure.config import TelegramConfig
@@ -27,7 +28,7 @@ from perdure.delivery.message import clean_name
 from perdure.delivery.telegram import BotApi
 from perdure.delivery.telegram_text import MessagePart, render_parts
 from perdure.errors import DeliveryFault, DeliveryRefused, ModelCancelled, PerdureError, RecallMissing, SessionMissing
-from perdure.formats.perdure import ImageEntry, Message
+from perdure.formats.perdure import FileEntry, ImageEntry, Message
 from perdure.session.session import TurnListener
 from perdure.surfaces.last_recall import describe_last_recall
 from perdure.surfaces.telegram import incoming
@@ -49,7 +50,7 @@ INTERRUPTED = (
 STOPPED = "Stopped. What was done is kept."
 HELP = (
     ("new", "begin a new session"),
-    ("mode", "ask, edits or yolo: what tools may do unasked"),
+    ("mode", "plan, ask, edits or yolo: what tools may do unasked"),
     ("stop", "end the answer that is being made"),
     ("recall", "show what I remember about some words"),
     ("why", "show what was put beside your last message"),
@@ -81,15 +82,6 @@ class BotContext:
     stop_event: threading.Event
     note_after_s: float = NOTE_AFTER_S
     recall_mode: str | None = None  # "keyword" recalls without a model
-
-
-@dataclass(frozen=True)
-class ReceivedFiles:
-    """The files of a message, ready for a turn."""
-
-    images: tuple[ImageEntry, ...] = ()
-    texts: tuple[str, ...] = ()  # beside the message
-    problems: tuple[str, ...] = ()  # for the person
 
 
 class ChatConversation:
@@ -240,21 +232,21 @@ class ChatConversation:
     def _run_turn(self, item: InboxItem, agent: Agent, text: incoming.IncomingText) -> str:
         """Say a message in the session, and return the answer."""
         session, cancel = agent.session, threading.Event()
-        files = self._take_files(item)
-        problems = "\n".join(files.problems)
-        if not (text.typed or text.quoted or files.images or files.texts):
+        attached = self._take_files(item)
+        if text.quoted:
+            quoted = FileEntry(path="a forwarded message", text=text.quoted, code=make_nonce())
+            attached = replace(attached, files=(quoted, *attached.files))
+        problems = "\n".join(attached.problems)
+        if not (text.typed or attached.images or attached.files):
             return problems or "I see nothing to answer in this message."
-        quoted = [incoming.fence_text("forwarded", text.quoted, secrets.token_hex(4))] if text.quoted else []
         self._bot.inbox.save(
             msgspec.structs.replace(item, state="asked", session=session.session, leaf=session.log.tree.leaf or "")
         )
         self._cancel = cancel
         try:
             with ProgressNote(self._bot.api, self._chat, note_after_s=self._bot.note_after_s) as note:
-                answer = session.say(
-                    text.typed, images=files.images, cancel=cancel, instruction="\n\n".join((*quoted, *files.texts)),
-                    listener=TurnListener(on_call=note.tell_call),
-                ).text  # fmt: skip
+                listener = TurnListener(on_call=note.tell_call)
+                answer = agent.say(text.typed, attached, listener=listener, cancel=cancel).text
         except ModelCancelled:
             if self._bot.stop_event.is_set():
                 raise TelegramStopped from None
@@ -263,10 +255,10 @@ class ChatConversation:
             self._cancel = None
         return "\n\n".join(filter(None, (problems, answer)))
 
-    def _take_files(self, item: InboxItem) -> ReceivedFiles:
+    def _take_files(self, item: InboxItem) -> Attachments:
         """Download the files of a message into the folder; images and texts also go to the model."""
         images: list[ImageEntry] = []
-        texts: list[str] = []
+        files: list[FileEntry] = []
         problems: list[str] = []
         if item.message.get("photo") and not incoming.list_files(item.message):
             problems.append(f"The photo has more than {incoming.MAX_FILE_BYTES:,} bytes, so I did not take it.")
@@ -284,10 +276,10 @@ class ChatConversation:
             shown = f"{RECEIVED}/{name}"
             if kind := find_image_type(data):
                 images.append(ImageEntry(media_type=kind, data=base64.b64encode(data).decode()))
-                texts.append(f"[The person sent the image {shown}.]")
+                files.append(FileEntry(path=shown, text="The image of this message.", code=make_nonce()))
             else:
-                texts.append(_describe_file(shown, data))
-        return ReceivedFiles(tuple(images), tuple(texts), tuple(problems))
+                files.append(FileEntry(path=shown, text=_describe_file(data), code=make_nonce()))
+        return Attachments(tuple(files), tuple(images), tuple(problems))
 
     def _download(self, file: incoming.IncomingFile) -> bytes:
         def get() -> bytes:
@@ -427,17 +419,17 @@ class ChatConversation:
         return "\n".join(rows) or "Nothing was put beside your last messages."
 
 
-def _describe_file(shown: str, data: bytes) -> str:
-    """Return what the model reads of a file: a text as data, of other files that they are there."""
+def _describe_file(data: bytes) -> str:
+    """Return what the model reads of a file: its text, or that it is none."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        return f"[The person sent the file {shown} ({len(data):,} bytes); it is no text.]"
+        return f"({len(data):,} bytes; it is no text)"
     is_cut = len(text) > incoming.MAX_SHOWN_CHARS
     cut = f"\n[{len(text):,} characters in all: read_file has the rest]" if is_cut else ""
-    return incoming.fence_text(f"file {shown}", text[: incoming.MAX_SHOWN_CHARS] + cut, secrets.token_hex(4))
+    return text[: incoming.MAX_SHOWN_CHARS] + cut
 
 
 def _fence_code(text: str) -> str:
