@@ -141,6 +141,12 @@ def test_a_model_that_fails_and_a_fault_of_ours_are_told(home: Path, server: Bot
     assert "secret detail" not in "".join(server.list_texts())
 
 
+def test_a_model_that_says_nothing_is_told(home: Path, server: BotApiServer) -> None:
+    with RunningBot(home, [ChatReply("", stop="empty")]):
+        server.add_message("Hm?")
+        wait_text(server, "The model said nothing.")
+
+
 def test_what_is_kept_here_is_known_on_every_surface(home: Path, server: BotApiServer) -> None:
     """U01: kept by the agent in Telegram, recalled by a session elsewhere."""
     script = [call(("remember", {"text": "The staging server listens on port 8443."})), "Noted.", "Told."]
@@ -431,7 +437,7 @@ def test_kill_9_loses_and_repeats_no_message(moment: str, tmp_path: Path, server
     """Killed while the model answers, while a tool runs, and while the answer cannot be sent."""
     home = tmp_path / "home"
     tool = [Answer(calls=[("shell", {"command": "echo ran >> ran.txt; sleep 30"})])]
-    first = {"model": [Answer(hangs=True)], "tool": tool, "send": [Answer("Eight.")]}[moment]
+    first = {"model": [Answer("Never.", n_events=0, hangs=True)], "tool": tool, "send": [Answer("Eight.")]}[moment]
     with ModelServer(answers=first) as model:
         role = f'[models.roles.resident]\nprovider = "openai"\nmodel = "m"\nurl = "{model.url}/v1"\n'
         write_settings(home, server, 'mode = "yolo"', role)

@@ -47,6 +47,7 @@ INTERRUPTED = (
     "I was interrupted in the middle of your message. What was done is kept, and nothing runs again by itself. "
     "Say “go on”, or something else."
 )
+NO_WORDS = "The model said nothing."
 STOPPED = "Stopped. What was done is kept."
 HELP = (
     ("new", "begin a new session"),
@@ -201,7 +202,7 @@ class ChatConversation:
             return ""
         last = messages[-1]
         is_whole = last.role == "assistant" and not last.calls and last.stop not in ("cancelled", "failed")
-        return last.text if is_whole else INTERRUPTED
+        return (last.text or NO_WORDS) if is_whole else INTERRUPTED
 
     # a turn -----------------------------------------------------------------------------------------------
 
@@ -253,7 +254,7 @@ class ChatConversation:
             answer = STOPPED
         finally:
             self._cancel = None
-        return "\n\n".join(filter(None, (problems, answer)))
+        return "\n\n".join(filter(None, (problems, answer))) or NO_WORDS
 
     def _take_files(self, item: InboxItem) -> Attachments:
         """Download the files of a message into the folder; images and texts also go to the model."""
