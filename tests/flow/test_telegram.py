@@ -147,6 +147,15 @@ def test_a_model_that_says_nothing_is_told(home: Path, server: BotApiServer) -> 
         wait_text(server, "The model said nothing.")
 
 
+def test_the_floor_says_what_telegram_can_show(home: Path, server: BotApiServer) -> None:
+    with perdure.open(home, user="ada") as opened:
+        opened.floor.write("system.md", "You speak on {{platform}}.\n")
+    with RunningBot(home, ["Well."]) as bot:
+        server.add_message("Hello")
+        wait_text(server, "Well.")
+        assert "telegram (Telegram: bold, italic" in "".join(part.text for part in bot.chat.asked[0].messages)
+
+
 def test_what_is_kept_here_is_known_on_every_surface(home: Path, server: BotApiServer) -> None:
     """U01: kept by the agent in Telegram, recalled by a session elsewhere."""
     script = [call(("remember", {"text": "The staging server listens on port 8443."})), "Noted.", "Told."]

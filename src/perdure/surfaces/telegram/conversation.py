@@ -28,6 +28,7 @@ from perdure.delivery.message import clean_name
 from perdure.delivery.telegram import BotApi
 from perdure.delivery.telegram_text import MessagePart, render_parts
 from perdure.errors import DeliveryFault, DeliveryRefused, ModelCancelled, PerdureError, RecallMissing, SessionMissing
+from perdure.floor.platforms import TELEGRAM
 from perdure.formats.perdure import FileEntry, ImageEntry, Message
 from perdure.session.session import TurnListener
 from perdure.surfaces.last_recall import describe_last_recall
@@ -220,7 +221,7 @@ class ChatConversation:
         mode = cast("Mode", kept.mode or self._bot.config.mode) or None
         options: dict[str, Any] = {
             "cwd": str(self._bot.folder), "mode": mode, "on_ask": self._ask_permission, "on_question": self._ask_user,
-            "job": JOB, "recall_mode": self._bot.recall_mode,
+            "job": JOB, "recall_mode": self._bot.recall_mode, "platform": TELEGRAM,
         }  # fmt: skip
         try:
             self._agent = open_agent(self._get_home(), kept.session, **options)
