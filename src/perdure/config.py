@@ -25,6 +25,7 @@ __all__ = [
     "CapsConfig",
     "CaptureConfig",
     "Config",
+    "DeliveryConfig",
     "EmbedderConfig",
     "FloorConfig",
     "HooksConfig",
@@ -42,6 +43,7 @@ __all__ = [
     "RolesConfig",
     "ServerConfig",
     "SessionConfig",
+    "TelegramConfig",
     "find_home_path",
     "find_user_home",
     "load",
@@ -182,6 +184,7 @@ class JobsConfig:
     mine: str = "*/30 * * * *"
     recent: str = "*/10 * * * *"
     diary: str = "10 6 * * *"
+    deliver: str = "* * * * *"
 
 
 @dataclass(frozen=True)
@@ -306,6 +309,43 @@ class ProxyConfig:
 
 
 @dataclass(frozen=True)
+class DeliveryConfig:
+    """A target to which results are delivered. Each kind reads the settings that are named for it."""
+
+    kind: str = ""  # file, webhook, mail or telegram
+    folder: str = ""  # file: nothing is written outside of it
+    file: str = ""  # file: append to this file in the folder; default: a new file for each message
+    url: str = ""  # webhook: where it is sent; telegram: of another server of the Bot API
+    secret_env: str = ""  # webhook: the environment variable with the key of the signature
+    token_env: str = ""  # webhook: of a bearer token; telegram: of the token of the bot
+    plain: bool = False  # webhook, mail: allow another machine without TLS, because the network itself is private
+    host: str = ""  # mail: the server that takes it
+    port: int = 587  # mail
+    tls: str = "starttls"  # mail: starttls, tls (from the first byte, mostly port 465) or off
+    user: str = ""  # mail: the name to log in with; default: no login
+    password_env: str = ""  # mail: the environment variable with the password
+    sender: str = ""  # mail: the address that it comes from
+    recipients: tuple[str, ...] = ()  # mail
+    chat: str = ""  # telegram: the number of the chat, or @name of a channel
+    ca: str = ""  # webhook, mail: file (PEM) of a certificate authority of your own; default: the system's
+    tries: int = 8  # then it becomes a dead letter; with 8 the last try comes after about 12 hours
+    timeout_s: int = 30  # for one request or one answer of the server
+
+
+@dataclass(frozen=True)
+class TelegramConfig:
+    """The bot through which people talk with the agent of this home in Telegram. Without a token there is none."""
+
+    token_env: str = ""  # the environment variable with the token of the bot
+    users: tuple[str, ...] = ()  # numbers of the people who may talk with it; all others get nothing
+    groups: tuple[str, ...] = ()  # numbers of groups in which these people may, too
+    folder: str = ""  # where the agent works; default: ~/perdure-telegram
+    mode: str = ""  # plan, ask, edits or yolo; default: that of agent.yaml
+    answer_s: int = 900  # a question to the person waits so long for an answer
+    url: str = ""  # of a Bot API server of your own
+
+
+@dataclass(frozen=True)
 class SessionConfig:
     """How a session of Perdure's own stays within the window of its model. In a small window, less of each."""
 
@@ -373,6 +413,8 @@ class Config:
     remote: RemoteConfig = field(default_factory=RemoteConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
+    delivery: Mapping[str, DeliveryConfig] = field(default_factory=dict, metadata={"each": DeliveryConfig})  # by name
+    telegram: TelegramConfig = field(default_factory=TelegramConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
     agents: AgentsConfig = field(default_factory=AgentsConfig)
 

@@ -12,7 +12,9 @@ PerdureError
 │   ├── ProposalMissing
 │   ├── UserMissing
 │   ├── MachineMissing
-│   └── GrantMissing
+│   ├── GrantMissing
+│   ├── TargetMissing
+│   └── DeliveryMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
@@ -26,6 +28,7 @@ PerdureError
 ├── PackageMissing             an optional part is not installed
 ├── ConfigFault                a setting in config.toml is not valid
 │   ├── DefinitionFault
+│   ├── TokenRefused
 │   └── ModelMissing
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
@@ -70,10 +73,13 @@ PerdureError
 │   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 ├── ServiceFault               the resident home does not start, stop or work as it should
+├── DeliveryFault              a target did not take a message; it is tried again
+│   └── DeliveryRefused
 ├── NothingToExport            no memory has a path below the given one; nothing was written
 └── Busy                       another process holds the lock
     ├── AlreadyServing
     ├── AgentQueueFull
+    ├── BotTaken
     └── SessionHeld
 """
 
@@ -168,6 +174,14 @@ class GrantMissing(NotFound):
     """You have no grant with this id. `perdure share list` shows the ids; with --all, also of ended grants."""
 
 
+class TargetMissing(NotFound):
+    """There is no target with this name. Name it in config.toml: a table [delivery.NAME] (docs/delivery.md)."""
+
+
+class DeliveryMissing(NotFound):
+    """No delivery has an id that begins so. `perdure deliveries` lists those that wait; with --all, also the others."""
+
+
 class HomeFault(PerdureError):
     """This home cannot be used as it is. Run `perdure doctor`."""
 
@@ -222,6 +236,12 @@ class ConfigFault(PerdureError):
 
 class DefinitionFault(ConfigFault):
     """The page agent.yaml of the floor cannot be understood. Correct the named key; docs/agent.md lists them all."""
+
+
+class TokenRefused(ConfigFault):
+    """Telegram does not accept the token of this bot: it was revoked, or it is incomplete. Ask @BotFather for the
+    token, put it into the environment variable that `telegram.token_env` names, and start again.
+    """
 
 
 class ModelMissing(ConfigFault):
@@ -424,6 +444,19 @@ class ServiceFault(PerdureError):
     advises = False
 
 
+class DeliveryFault(PerdureError):
+    """The target did not take the message. It is kept and tried again; `perdure deliveries` shows when."""
+
+    after_s: float = 0.0  # how long the target asks us to wait
+    status: int = 0  # of its answer over HTTP, where there was one
+
+
+class DeliveryRefused(DeliveryFault):
+    """The target refuses this message, so it is not tried again by itself. Correct the table of the target in
+    config.toml, or what it names; then run `perdure deliveries retry`.
+    """
+
+
 class NothingToExport(PerdureError):
     """Nothing was written. `perdure memories list` shows the paths."""
 
@@ -440,6 +473,12 @@ class AlreadyServing(Busy):
 
 class AgentQueueFull(Busy):
     """Too many runs of agents wait. `perdure agents` lists them, `perdure agents cancel ID` ends one."""
+
+
+class BotTaken(Busy):
+    """A bot of Telegram has one reader, and this one has another. This process reads no more; nothing is lost. Stop the
+    other process, or ask @BotFather for another token.
+    """
 
 
 class SessionHeld(Busy):

@@ -540,6 +540,9 @@ def delete_user_files(home: Path, user: str) -> None:
             path.unlink(missing_ok=True)
     session_file.delete_files(home, user)
     _delete_credential(home, user)
+    if user == settings.load(home).user:  # its targets are theirs
+        shutil.rmtree(home / "deliveries", ignore_errors=True)
+        shutil.rmtree(home / "telegram", ignore_errors=True)
 
 
 def _delete_requests(path: Path, user: str) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
+from rig.bot_api import TOKEN, BotApiServer
 from rig.model_server import Answer, ModelServer
 from rig.skill_folders import put_skill
 
@@ -124,6 +125,32 @@ def test_the_settings_of_editors_are_valid() -> None:
             assert servers["Perdure"]["args"] == ["acp"]
 
 
+def test_every_command_about_deliveries_runs(place: Path) -> None:
+    lines = commands_of("docs/delivery.md")
+    assert len(lines) > 5
+    (settings, *_) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/delivery.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / ".perdure" / "config.toml").write_text(settings)
+    (place / "notes").mkdir()
+    for line in lines:
+        done = run(line, place)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert (place / "notes" / "results.md").read_text().count("The build is green.") == 1
+
+
+def test_every_command_about_telegram_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = commands_of("docs/telegram.md")
+    assert len(lines) == 2
+    monkeypatch.setenv("PERDURE_TELEGRAM_TOKEN", TOKEN)
+    (settings,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/telegram.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    with BotApiServer() as server:
+        (place / ".perdure" / "config.toml").write_text(f'{settings}url = "{server.url}"\n')
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0 and "perdure_bot" in done.stdout, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
 def test_the_readme_begins_with_install_and_start() -> None:
     """.ci/wheel runs these two, as they stand there, with a local package index."""
     start = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Start\n")[2]
@@ -196,7 +223,7 @@ def settings(table: Any, lead: str = "") -> Iterator[str]:
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if each := field.metadata.get("each"):
-            key = {"sources": "NAME", "effort": "JOB"}.get(field.name, "MODEL")
+            key = {"sources": "NAME", "delivery": "NAME", "effort": "JOB"}.get(field.name, "MODEL")
             name = f"{lead}{field.name}.{key}"
             yield from settings(each(), f"{name}.") if dataclasses.is_dataclass(each) else [name]
         elif dataclasses.is_dataclass(value):

@@ -22,6 +22,7 @@ NOT_WALKED = {
     "page",
     "mcp",
     "proxy",
+    "telegram",
     "service",
     "join",
     "sync",

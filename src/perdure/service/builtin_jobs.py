@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from perdure import jobs
 from perdure.capture import alert, events, policy
 from perdure.config import JobsConfig
+from perdure.delivery.queue import DeliveryQueue
 from perdure.errors import ArchiveFault, JobMissing, ModelFault, NotFound, RuntimeMissing
 from perdure.jobs import JobResult, MissedRuns
 from perdure.service.health import run_probe
@@ -190,6 +191,15 @@ def mark_used_cues(home: Home, stop: StopCheck) -> JobResult:
     return JobResult(f"{marked.n_used} of {marked.n_cues} cues were used", counts, did_work=marked.n_injections > 0)
 
 
+def deliver(home: Home, stop: StopCheck) -> JobResult:
+    """Send the deliveries whose time has come."""
+    tried = DeliveryQueue(home.path, home.config.delivery).send_due(stop)
+    states = [delivery.state for delivery in tried]
+    counts = {"sent": states.count("sent"), "waiting": states.count("waiting"), "dead": states.count("dead")}
+    why = f"{counts['sent']} sent, {counts['waiting']} to be tried again, {counts['dead']} given up"
+    return JobResult(why, counts, did_work=bool(tried))
+
+
 def consolidate(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
     """Count the proposals for tidying up the memories; nothing is changed."""
     from collections import Counter
@@ -218,6 +228,7 @@ BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
     BuiltinJob("mine", "make memories from sessions that have ended", "once", mine, for_each_user=True),
     BuiltinJob("recent", "update recent.md with the newest messages", "once", refresh_recent, for_each_user=True),
     BuiltinJob("diary", "write the diary page of the last complete day", "once", write_diary, for_each_user=True),
+    BuiltinJob("deliver", "send messages to the targets of deliveries", "once", deliver),
     BuiltinJob("watchdog", "notice a part that does not work, and report it once", "skip", watch_resident),
 )
 

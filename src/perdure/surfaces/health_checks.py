@@ -18,7 +18,9 @@ from typing import Any, Literal
 from perdure import agent_queue, log, turn
 from perdure.capture import enqueue, events, failures, session_file
 from perdure.config import ServerConfig
-from perdure.errors import Busy, IndexFault, NotFound, PerdureError
+from perdure.delivery.queue import DeliveryQueue
+from perdure.delivery.targets import check_target
+from perdure.errors import Busy, ConfigFault, IndexFault, NotFound, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.pictures.reader import INSTALL, find_engine_tag
@@ -26,6 +28,8 @@ from perdure.remote_home import RemoteHome
 from perdure.service import health
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
+from perdure.surfaces.telegram.inbox import Inbox
+from perdure.surfaces.telegram.report import read_report
 from perdure.surfaces.units import format_count, format_size, format_time
 from perdure.text import format_age
 
@@ -277,6 +281,55 @@ def check_mining(home: Home) -> Iterator[HealthCheck]:
     )
 
 
+def check_deliveries(home: Home) -> Iterator[HealthCheck]:
+    """Check for dead letters and for targets that make no sense; yields nothing if the home delivers nothing."""
+    queue, targets = DeliveryQueue(home.path, home.config.delivery), home.config.delivery
+    for name in sorted(targets):
+        try:
+            check_target(home.path, name, targets[name])
+        except ConfigFault as error:
+            yield HealthCheck("deliveries", "problem", error.detail, "correct it in config.toml: docs/delivery.md")
+    deliveries = queue.list_deliveries()
+    if not targets and not deliveries:
+        return
+    dead = [delivery for delivery in deliveries if delivery.state == "dead"]
+    failing = [delivery for delivery in deliveries if delivery.state == "waiting" and delivery.error]
+    n_unreadable = queue.count_unreadable()
+    if dead:
+        last = f"the last to {dead[-1].target}: {dead[-1].error}"
+        state = f"{format_count(len(dead), 'message')} could not be delivered, {last}"
+        advice = "`perdure deliveries` lists them; repair the target, then `perdure deliveries retry --all`"
+        yield HealthCheck("deliveries", "problem", state, advice)
+    if n_unreadable:
+        state = f"{format_count(n_unreadable, 'record')} cannot be read"
+        yield HealthCheck("deliveries", "problem", state, f"look at {home.path / 'deliveries'}")
+    if failing:
+        last = f"the last by {failing[-1].target}: {failing[-1].error}"
+        state = f"{format_count(len(failing), 'message')} not taken yet, {last}"
+        yield HealthCheck("deliveries", "notice", state, "`perdure deliveries` says when they are tried again")
+    if not dead and not failing and not n_unreadable:
+        n_waiting = sum(1 for delivery in deliveries if delivery.state == "waiting")
+        state = f"{format_count(len(targets), 'target')}, {format_count(n_waiting, 'message')} waiting"
+        yield HealthCheck("deliveries", "ok", state)
+
+
+def check_telegram(home: Home) -> Iterator[HealthCheck]:
+    """Check the bot of Telegram; yields nothing if the home has none."""
+    if not home.config.telegram.token_env:
+        return
+    report, state = read_report(home.path), Inbox(home.path).state
+    strangers = f", {format_count(state.n_ignored, 'message')} of strangers ignored" if state.n_ignored else ""
+    if report is None:
+        yield HealthCheck(
+            "telegram", "notice", "the bot has not run yet", "`perdure serve` or `perdure telegram` runs it"
+        )
+    elif report.problem:
+        yield HealthCheck("telegram", "problem", report.problem, "`perdure telegram --check` asks again")
+    else:
+        age = format_age(report.at, datetime.now(UTC))
+        yield HealthCheck("telegram", "ok", f"@{report.name} was asked for messages {age}{strangers}")
+
+
 def check_hook_failures(home: Home) -> Iterator[HealthCheck]:
     """Check the failures that hooks noted."""
     since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
@@ -302,6 +355,8 @@ _LIGHT_CHECKS = (
     check_recall,
     check_captures,
     check_mining,
+    check_deliveries,
+    check_telegram,
     check_hook_failures,
 )
 

@@ -484,6 +484,8 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     _check_scanner,
     health_checks.check_captures,
     health_checks.check_mining,
+    health_checks.check_deliveries,
+    health_checks.check_telegram,
     _check_transcripts,
     _check_client_hooks,
     _check_mcp_servers,

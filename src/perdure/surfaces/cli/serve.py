@@ -33,6 +33,7 @@ from perdure.service import builtin_jobs, clock, lock, server, unit
 from perdure.service.outbox_sender import OutboxSender
 from perdure.surfaces.cli.common import Shell, command, format_age
 from perdure.surfaces.proxy.listener import ProxyListener
+from perdure.surfaces.telegram.listener import TelegramListener
 from perdure.surfaces.web.listener import Listener
 
 MAX_LOG_BYTES = 1_000_000
@@ -113,8 +114,19 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
                 signal.signal(signal_number, lambda *_: serving.stop_event.set())
             listener, proxy_listener = Listener(serving), ProxyListener(home.path, home.config)
             serving.page_link = listener.make_page_link
-            with contextlib.closing(listener), contextlib.closing(proxy_listener):
-                serving.run(on_ready=lambda: _print_address(shell, home.path, listener, proxy_listener))
+            telegram_listener = TelegramListener(home.path, home.config, serving.clone_home)
+            with (
+                contextlib.closing(listener),
+                contextlib.closing(proxy_listener),
+                contextlib.closing(telegram_listener),
+            ):
+
+                def print_ready() -> None:
+                    _print_address(shell, home.path, listener, proxy_listener)
+                    if bot_line := telegram_listener.start():
+                        shell.err.print(bot_line, markup=False, soft_wrap=True)
+
+                serving.run(on_ready=print_ready)
 
 
 def _print_address(shell: Shell, home: Path, listener: Listener, proxy_listener: ProxyListener) -> None:

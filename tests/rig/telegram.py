@@ -1,0 +1,74 @@
+"""A bot of a home in a thread, against a server that speaks the Bot API; and what a test waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import perdure
+from perdure.config import load
+from perdure.errors import PerdureError
+from perdure.surfaces.telegram.bot import TelegramBot
+from perdure.testing import ScriptedChat
+from rig.bot_api import BotApiServer
+
+LIMIT_S = 20.0
+
+
+def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
+    """Wait until something is true, and return it."""
+    ends_s = time.monotonic() + LIMIT_S
+    while not (value := condition()):
+        assert time.monotonic() < ends_s, f"it never was: {what}"
+        time.sleep(0.02)
+    return value
+
+
+def write_settings(home: Path, server: BotApiServer, *more: str, users: Sequence[str] = ("11",)) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    names = ", ".join(f'"{user}"' for user in users)
+    (home / "config.toml").write_text(
+        f'[telegram]\ntoken_env = "BOT_TOKEN"\nurl = "{server.url}"\nusers = [{names}]\n'
+        f'folder = "{home.parent / "work"}"\n' + "\n".join(more)
+    )
+
+
+class RunningBot:
+    """Use it as a context: at its end the bot is stopped."""
+
+    def __init__(self, home: Path, script: Sequence[Any] = (), **options: Any) -> None:
+        self.chat = ScriptedChat(script)
+        self.home, self.stop_event, self.fault = home, threading.Event(), None
+        options = {"poll_s": 1, "recall_mode": "keyword", **options}
+        self.bot = TelegramBot(
+            home, load(home), lambda: perdure.open(home, user="ada", chats={"resident": self.chat}), **options
+        )
+        self.is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.bot.run(self.stop_event, on_ready=lambda _: self.is_ready.set())
+        except (PerdureError, OSError) as error:
+            self.fault = error
+            self.is_ready.set()
+
+    def __enter__(self) -> RunningBot:
+        self._thread.start()
+        assert self.is_ready.wait(LIMIT_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_event.set()
+        self.bot.close()
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
+
+    def wait_end(self) -> BaseException | None:
+        """Wait until the bot ends by itself, and return why."""
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
+        return self.fault
