@@ -1,5 +1,9 @@
+import os
 import plistlib
+import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,16 @@ def test_systemd_unit_quotes_special_characters():
     line = 'ExecStart="/usr/bin/python3" "-m" "perdure.surfaces.cli" "serve" "--home" "/home/ada/my memory/100%%"\n'
     assert line in found.content
     assert "Restart=on-failure" in found.content
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_finds_no_fault_in_its_unit(tmp_path):
+    path = tmp_path / "perdure.service"
+    path.write_text(describe_unit("linux", tmp_path, HOME, sys.executable).content)
+    command = ["systemd-analyze", "verify", "--user", "--man=no", str(path)]
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert "perdure.service" not in run.stderr, run.stderr
 
 
 def test_a_launchd_agent_is_a_property_list():
