@@ -526,6 +526,12 @@ def run_cli(place: Place, *words: str) -> tuple[int, Any]:
     return done.exit_code, json.loads(done.output.splitlines()[-1]).get("result")
 
 
+def test_the_command_line_queues_no_empty_task(place: Place) -> None:
+    done = CliRunner().invoke(cli, ["agents", "queue", " ", "--home", str(place.home)])
+    assert (done.exit_code, AgentQueue(place.home).list_active()) == (2, [])
+    assert "say what is to be done" in done.stderr
+
+
 def test_the_command_line_queues_shows_waits_and_cancels(place: Place) -> None:
     status, queued = run_cli(place, "queue", "@say Fine.", "--cwd", str(place.project))
     assert status == 0 and queued == {"job": "shell", "run": queued["run"], "served": False}
