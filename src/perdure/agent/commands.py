@@ -114,7 +114,7 @@ _SHELLS = {"bash", "sh", "zsh", "dash", "ksh", "fish", "ash"}
 _WRAPPERS = {  # program -> its options that take the next word
     "env": set[str](), "nohup": set[str](), "nice": {"-n"}, "ionice": {"-c", "-n"},
     "timeout": {"-s", "-k", "--signal", "--kill-after"}, "command": set[str](), "builtin": set[str](),
-    "exec": {"-a"}, "stdbuf": {"-i", "-o", "-e"}, "setsid": set[str](), "time": {"-f", "-o"},
+    "exec": {"-a"}, "stdbuf": {"-i", "-o", "-e"}, "time": {"-f", "-o"},
     "xargs": {"-I", "-n", "-P", "-L", "-d", "-E", "-s", "-a", "--max-args", "--max-procs", "--delimiter"},
     "sudo": {"-u", "-g", "-C", "-D", "-h", "-p", "-r", "-t", "-T", "-U"}, "doas": {"-u", "-C"},
     "pkexec": {"--user"}, "run0": {"-u"}, "busybox": set[str](),
