@@ -119,6 +119,9 @@ _WRAPPERS = {  # program -> its options that take the next word
     "sudo": {"-u", "-g", "-C", "-D", "-h", "-p", "-r", "-t", "-T", "-U"}, "doas": {"-u", "-C"},
     "pkexec": {"--user"}, "run0": {"-u"}, "busybox": set[str](),
 }  # fmt: skip
+_WRAPPER_OPTION = re.compile(
+    r"--|-[a-zA-Z0-9]|-[a-zA-Z]\d+|-I\S+|-[oei][L0]|--[a-z-]+=.*|--(?:foreground|null|no-run-if-empty|preserve-status)"
+)
 _FIND_RUNS = {"-exec", "-execdir", "-ok", "-okdir"}
 _FIND_WRITES = {"-fprint", "-fprint0", "-fprintf", "-fls"}
 
@@ -160,7 +163,7 @@ _GIT_RISKY = (  # a subcommand with an option that makes it worse: pattern over 
     ("config", r"(?:--get|--get-all|--list|-l)(?: [\w.-]+)?", Risk.READS, "reads settings"),
 )
 _GIT_WRITING_OPTION = re.compile(
-    r"--ou[a-z]*(?:=.*)?|--e[a-z-]*|--te[a-z]*|--filters|-\w*O.*|--op.*|--upl.*|--exec.*"  # git completes long options
+    r"--ou[a-z]*(?:=.*)?|--ext.*|--textc[a-z]*|--filters|-\w*O.*|--op.*|--upl.*|--exec.*"  # git completes long options
 )
 _REVISION = re.compile(r"(?!.*/\.\.)[\w@^][\w@^~/.{}-]*(?::|\.\.)[^:]*")  # main..topic, HEAD:src/a.py
 _PERDURE_READS = {"search", "recall", "show", "tree", "status", "why", "doctor", "--version", "--help"}
@@ -341,6 +344,8 @@ class _LineJudge:
                 if not re.fullmatch(r"-[0i]*|-u\w*", text):
                     return risks
                 n_skipped += text == "-u"
+            elif text not in values and not _WRAPPER_OPTION.fullmatch(text):  # its last letter may take the next word
+                return [*risks, CallRisk(Risk.UNKNOWN, f"it is not certain what {program} {text} runs", program)]
             n_skipped += 2 if text in values else 1
         n_skipped += program == "timeout"  # its time
         inner = list(words[n_skipped:])
@@ -365,9 +370,9 @@ class _LineJudge:
         inner: list[ShellWord] = []
         outer: list[ShellWord] = []
         risks: list[CallRisk] = []
-        is_inside = False
+        is_inside, last = False, ""
         for word in words:
-            if is_inside and (word.text == ";" or (word.text == "+" and inner and inner[-1].text == "$…")):
+            if is_inside and (word.text == ";" or (word.text == "+" and last == "{}")):
                 risks += self._judge_words([*inner]) if inner else []
                 inner, is_inside = [], False
             elif is_inside:
@@ -376,6 +381,7 @@ class _LineJudge:
                 is_inside = True
             else:
                 outer.append(word)
+            last = word.text
         if is_inside:
             return [CallRisk(Risk.UNKNOWN, "a command of find does not end", text)]
         return [*risks, self._judge_program("find", outer[1:], text)]
