@@ -48,7 +48,7 @@ def find_git_programs(folder: Path, *, with_hooks: bool) -> str:
             if key == "hookspath":
                 hooks = repository.top / Path(value.strip('"')).expanduser()
             elif key == "worktree":
-                if (path.parent / value.strip('"')).resolve() != repository.top and path.parent.name != "modules":
+                if not (path.parent / value.strip('"')).resolve().is_relative_to(repository.top.resolve()):
                     return f"core.worktree in {path}"
             elif section.startswith("include") or (key in _PROGRAM_KEYS and not _NO_PROGRAM.fullmatch(value)):
                 return f"{section}.{key} in {path}"
@@ -75,9 +75,15 @@ def _list_settings(repository: Repository) -> Iterator[Path]:
     """Yield the files with settings of a repository, and of its submodules, in which git looks too."""
     yield repository.common_folder / "config"
     yield repository.git_folder / "config.worktree"
-    for head in islice((repository.common_folder / "modules").rglob("HEAD"), MAX_SUBMODULES):
-        if head.parent.parent.name != "logs" and (head.parent / "config").is_file():
-            yield head.parent / "config"
+    yield from islice(_list_submodules(repository.common_folder / "modules"), MAX_SUBMODULES)
+
+
+def _list_submodules(folder: Path) -> Iterator[Path]:
+    """Yield the settings of submodules, which may stand in one another."""
+    for parent, folder_names, names in os.walk(folder):
+        if "HEAD" in names and "config" in names:
+            yield Path(parent, "config")
+            folder_names[:] = [name for name in folder_names if name == "modules"]
 
 
 def _read_settings(path: Path) -> Iterator[tuple[str, str, str]]:

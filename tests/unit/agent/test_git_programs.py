@@ -90,6 +90,20 @@ def test_a_linked_worktree_has_the_settings_of_its_repository(git_folders: Proje
     assert "core.fsmonitor" in find_git_programs(tmp_path / "linked", with_hooks=False)
 
 
+def test_submodules_are_looked_at_and_ask_nothing_by_themselves(git_folders: ProjectFolders, tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
+    other = tmp_path / "other"
+    subprocess.run(["git", "init", "--quiet", str(other)], check=True)
+    subprocess.run([*git, "-C", str(other), "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
+    add = ["submodule", "--quiet", "add", str(other), "deep/sub"]
+    subprocess.run([*git, "-C", str(git_folders.root), *add], check=True, capture_output=True)
+    for line in ("git status", "cd deep/sub && git status", "git -C deep/sub log"):
+        assert judge(line, git_folders) == Risk.READS, line
+    add_settings(git_folders.root / ".git/modules/deep/sub", "[core]\n\tfsmonitor = ./evil\n")
+    for line in ("git status", "cd deep/sub && git status", "git -C deep/sub log"):
+        assert judge(line, git_folders) == Risk.UNKNOWN, line
+
+
 def test_a_program_of_the_project_is_no_known_one(folders: ProjectFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """An activated environment of the project is in PATH, and a model may have written into it."""
     programs = folders.root / ".venv/bin"
