@@ -241,6 +241,18 @@ def test_concurrent_edit_is_reported_and_kept(written: Place) -> None:
     assert "from elsewhere" in written.answer("floor", "show", "notes")["text"]
 
 
+@pytest.mark.parametrize(("line", "words"), [
+    ("mode: yoloo", "mode: 'yoloo' (known: plan"), ("folder: [x]", "folder (known: name"),
+    ("allow: shell(ls)", "allow: must be a list of texts"),
+])  # fmt: skip
+def test_settings_with_which_no_agent_begins_are_refused(place: Place, line: str, words: str) -> None:
+    """Else the next session of every surface would end with this message."""
+    place.ok("floor", "write", "agent.yaml", SETTINGS)
+    done = place.run("floor", "write", "agent.yaml", f"{SETTINGS}\n{line}\n")
+    assert done.exit_code != 0 and words in done.stderr, done.output
+    assert line not in place.ok("floor", "show", "agent.yaml")
+
+
 def test_page_has_history_difference_and_revert(written: Place) -> None:
     written.ok("floor", "write", "core", "The house is Alder.")
     written.ok("floor", "write", "core", "The house is Birch.", "--why", "we moved")

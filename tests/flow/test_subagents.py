@@ -420,6 +420,18 @@ def test_a_check_is_allowed_when_it_is_queued(place: Place) -> None:
     assert (run.recipe.check, run.recipe.cwd, run.recipe.max_s) == ("ls", str(place.project / "docs"), 1800)
 
 
+def test_no_sub_agent_gets_the_repository_around_an_allowed_folder(place: Place, tmp_path: Path) -> None:
+    """Its project would be the whole of it, and its session may touch one folder of it."""
+    notes = tmp_path / "notes"
+    (notes / ".git").mkdir(parents=True)
+    (notes / "shared").mkdir()
+    with perdure.open(place.home) as home:
+        definition = f"name: a\ntools: [read_file, queue_agent]\nmax_turns: 9\nfolders: ['{notes}/shared']\n"
+        home.floor.write("agent.yaml", definition)
+        with open_parent(home, place, []) as agent, pytest.raises(ToolError, match="reaches beyond"):
+            agent.spawner.queue({"instruction": "Go.", "cwd": f"{notes}/shared"})
+
+
 def test_what_may_not_be_kept_is_not_handed_over(place: Place) -> None:
     with perdure.open(place.home) as home:
         home.captures.pause()
@@ -512,6 +524,12 @@ def test_forgetting_names_the_recipe_that_holds_the_words(place: Place) -> None:
 def run_cli(place: Place, *words: str) -> tuple[int, Any]:
     done = CliRunner().invoke(cli, ["agents", *words, "--home", str(place.home), "--json"])
     return done.exit_code, json.loads(done.output.splitlines()[-1]).get("result")
+
+
+def test_the_command_line_queues_no_empty_task(place: Place) -> None:
+    done = CliRunner().invoke(cli, ["agents", "queue", " ", "--home", str(place.home)])
+    assert (done.exit_code, AgentQueue(place.home).list_active()) == (2, [])
+    assert "say what is to be done" in done.stderr
 
 
 def test_the_command_line_queues_shows_waits_and_cancels(place: Place) -> None:

@@ -250,6 +250,16 @@ def test_a_permission_is_asked_by_buttons_and_only_the_person_answers(home: Path
     assert [m.permission for m in read_messages(home, -5) if m.role == "tool"] == ["allowed once"]
 
 
+def test_signs_that_turn_the_writing_are_spelled_out_in_a_question(home: Path, server: BotApiServer) -> None:
+    write_settings(home, server)
+    with RunningBot(home, [call(("shell", {"command": "make \u202e x"})), "Done."]):
+        server.add_message("Make it.")
+        message_id = wait_for(lambda: server.find_button_message("Deny"))
+        assert "make \\u202e x" in server.messages[message_id]["shown"]
+        server.press(message_id, "Deny")
+        wait_text(server, "Done.")
+
+
 @pytest.mark.parametrize(("label", "permission"), [("Deny", "denied"), ("Allow in this session", "allowed for")])
 def test_what_the_other_buttons_mean(label: str, permission: str, home: Path, server: BotApiServer) -> None:
     with RunningBot(home, [call(WRITE), "Done."]):

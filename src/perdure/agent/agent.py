@@ -14,7 +14,7 @@ from perdure.access.redact import mask
 from perdure.agent import propose_change
 from perdure.agent.attachments import Attachments, attach_files, list_mentions
 from perdure.agent.definition import AgentDefinition, find_model, read_definition
-from perdure.agent.folders import ProjectFolders
+from perdure.agent.folders import ProjectFolders, find_root
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
@@ -250,8 +250,3 @@ def build_folders(home: Path, start: Path, definition: AgentDefinition, outputs:
         more=tuple(Path(folder).expanduser().resolve() for folder in definition.folders),
         readable=(outputs.resolve(),),
     )
-
-
-def find_root(start: Path) -> Path:
-    """Return the folder of the repository around a folder, or the folder itself. A worktree is one of its own."""
-    return next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)

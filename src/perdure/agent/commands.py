@@ -7,6 +7,7 @@ that is allowed can do anything that its user can. The sandbox (`sandbox.py`) li
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perdure.agent.folders import ProjectFolders
+from perdure.agent.git_programs import find_git_programs
 from perdure.agent.shell_line import Redirection, ShellWord, SimpleCommand, UnclearLine, split_line
 from perdure.errors import ToolError
 
@@ -44,6 +46,8 @@ class CallRisk(NamedTuple):
 
 
 _HARMLESS_VARIABLES = re.compile(r"LANG|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CI|PYTHON(?:DONTWRITEBYTECODE|UNBUFFERED|HASHSEED)|RUST_BACKTRACE|RUST_LOG|NODE_ENV|DEBUG\Z")  # fmt: skip  # noqa: E501
+_PARENT_PATTERN = re.compile(r"(?:^|/)\.[^/]*[*?[]")  # may match `..`
+_MAX_OPTION_CHARS = 200
 _DEVICES = {"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"}
 _PROGRAM_FOLDERS = ("/bin/", "/usr/bin/", "/usr/local/bin/")
 _HOME_NAMES = re.compile(r"\.perdure\b|PERDURE_HOME")
@@ -55,10 +59,10 @@ _READERS = set(
     "uptime arch sync cksum b2sum expand unexpand fmt factor hexdump zcat xxd rg find fd git perdure".split()
 )
 _WRITING_OPTIONS = {  # of programs that otherwise read: with one of these they write a file, or run a program
-    "sort": r"-\w*o.*|--output.*|--compress-program.*|-T.*|--temporary.*",
-    "tree": r"-\w*o.*|--output.*",
-    "file": r"-\w*C.*|--compile",
-    "date": r"-\w*s.*|--set.*",
+    "sort": r"-\w*o.*|--o.*|--c(?!heck).*|-T.*|--t.*",  # GNU takes the beginning of a long option, too
+    "tree": r"-\w*[oR].*|--output.*",
+    "file": r"-\w*C.*|--c.*",
+    "date": r"-\w*s.*|--s.*",
     "rg": r"--pre.*|--hostname-bin.*|-\w*z.*|--search-zip",
     "fd": r"-\w*[xX].*|--exec.*",
     "printf": r"-v.*",
@@ -78,6 +82,7 @@ _EDITORS = {
     "cp": "copies files", "mv": "moves files", "ln": "makes a link", "tee": "writes a file", "install": "copies files",
     "chmod": "changes modes", "patch": "changes files",
 }  # fmt: skip
+_TARGET_OPTION = re.compile(r"-\w*t|--t")  # cp -tFOLDER
 _HARD = {
     "rm": "deletes files", "shred": "deletes files", "unlink": "deletes a file", "truncate": "empties a file",
     "dd": "writes to files or disks", "mkfs": "formats a disk", "fdisk": "changes a disk", "parted": "changes a disk",
@@ -107,13 +112,16 @@ _HARD_FORMS = (  # of programs that are otherwise unknown: the beginning of the 
 _ROOT_PROGRAMS = {"sudo", "doas", "pkexec", "run0"}
 _SHELLS = {"bash", "sh", "zsh", "dash", "ksh", "fish", "ash"}
 _WRAPPERS = {  # program -> its options that take the next word
-    "env": {"-u", "--unset", "-C", "--chdir"}, "nohup": set[str](), "nice": {"-n"}, "ionice": {"-c", "-n"},
+    "env": set[str](), "nohup": set[str](), "nice": {"-n"}, "ionice": {"-c", "-n"},
     "timeout": {"-s", "-k", "--signal", "--kill-after"}, "command": set[str](), "builtin": set[str](),
-    "exec": {"-a"}, "stdbuf": {"-i", "-o", "-e"}, "setsid": set[str](), "time": {"-f", "-o"},
+    "exec": {"-a"}, "stdbuf": {"-i", "-o", "-e"}, "time": {"-f", "-o"},
     "xargs": {"-I", "-n", "-P", "-L", "-d", "-E", "-s", "-a", "--max-args", "--max-procs", "--delimiter"},
     "sudo": {"-u", "-g", "-C", "-D", "-h", "-p", "-r", "-t", "-T", "-U"}, "doas": {"-u", "-C"},
-    "pkexec": {"--user"}, "run0": {"-u"}, "watch": {"-n", "--interval"}, "busybox": set[str](),
+    "pkexec": {"--user"}, "run0": {"-u"}, "busybox": set[str](),
 }  # fmt: skip
+_WRAPPER_OPTION = re.compile(
+    r"--|-[a-zA-Z0-9]|-[a-zA-Z]\d+|-I\S+|-[oei][L0]|--[a-z-]+=.*|--(?:foreground|null|no-run-if-empty|preserve-status)"
+)
 _FIND_RUNS = {"-exec", "-execdir", "-ok", "-okdir"}
 _FIND_WRITES = {"-fprint", "-fprint0", "-fprintf", "-fls"}
 
@@ -128,6 +136,7 @@ _GIT_EDITS = {
     "branch": "changes branches", "init": "makes a repository", "restore": "changes files", "checkout": "changes files",
     "apply": "changes files",
 }  # fmt: skip
+_GIT_WRITES_FILES = {"checkout", "switch", "merge", "cherry-pick", "revert", "stash", "apply"}
 _GIT_HARD = {
     "push": "sends commits to a remote", "clean": "deletes files that git does not know", "gc": "drops old commits",
     "filter-branch": "rewrites history", "filter-repo": "rewrites history", "reflog": "may drop old commits",
@@ -148,11 +157,13 @@ _GIT_RISKY = (  # a subcommand with an option that makes it worse: pattern over 
     ("worktree", r"list", Risk.READS, "lists worktrees"),
     ("reflog", r"(?:show(?: [^-]\S*)*)?", Risk.READS, "lists old commits"),
     ("remote", r"(?:-v|--verbose)?", Risk.READS, "lists remotes"),
-    ("remote", r"(?:show|get-url) [^-]\S*", Risk.READS, "shows a remote"),
+    ("remote", r"get-url [^-]\S*", Risk.READS, "shows a remote"),
+    ("init", r"(?!(?:-q|--quiet)?$).*", Risk.UNKNOWN, "git init may write elsewhere, and copy what git runs"),
+    ("apply", r"(?:.* )?--(?:u|dir).*", Risk.HARD, "it may write outside the project"),
     ("config", r"(?:--get|--get-all|--list|-l)(?: [\w.-]+)?", Risk.READS, "reads settings"),
 )
 _GIT_WRITING_OPTION = re.compile(
-    r"--output\b.*|--ext-diff|--textconv|-O.*|--open-files-in-pager.*|--upload-pack.*|--exec.*"
+    r"--ou[a-z]*(?:=.*)?|--ext.*|--textc[a-z]*|--filters|-\w*O.*|--op.*|--upl.*|--exec.*"  # git completes long options
 )
 _REVISION = re.compile(r"(?!.*/\.\.)[\w@^][\w@^~/.{}-]*(?::|\.\.)[^:]*")  # main..topic, HEAD:src/a.py
 _PERDURE_READS = {"search", "recall", "show", "tree", "status", "why", "doctor", "--version", "--help"}
@@ -175,7 +186,7 @@ def judge_line(line: str, folders: ProjectFolders) -> list[CallRisk]:
         n_bases = len(judge.bases)
         risks = judge.judge(line)
         if len(judge.bases) == n_bases:
-            return risks
+            return [judge.weigh_together(risk) for risk in risks]
         if len(judge.bases) > MAX_BASES:
             return [*risks, CallRisk(Risk.UNKNOWN, "it changes its folder too often", line)]
 
@@ -187,6 +198,8 @@ class _LineJudge:
         self.folders = folders
         self.bases = [folders.start]
         self.depth = 0
+        self.link_makers: set[str] = set()  # commands after which a path may lead elsewhere
+        self.is_git_elsewhere = False  # a git command runs in another folder than the first one
 
     def judge(self, line: str) -> list[CallRisk]:
         """Return the risk of each command."""
@@ -216,6 +229,18 @@ class _LineJudge:
         ]  # fmt: skip
         return [*risks, *(self._judge_words(command.words) if command.words else [])]
 
+    def weigh_together(self, risk: CallRisk) -> CallRisk:
+        """Return the risk of a command beside the others of its line; its paths were judged as they are before."""
+        if risk.risk != Risk.EDITS or risk.command.startswith("git "):
+            return risk
+        if self.link_makers - {risk.command}:
+            return risk._replace(
+                risk=Risk.UNKNOWN, reason="another command of the line may change where its path leads"
+            )
+        if self.is_git_elsewhere:
+            return risk._replace(risk=Risk.UNKNOWN, reason="the line may make a repository, and run git in it")
+        return risk
+
     def _judge_redirection(self, redirection: Redirection) -> CallRisk:
         target = redirection.target
         name = f"{redirection.operator} {target.text}"
@@ -243,15 +268,25 @@ class _LineJudge:
         """Return the risk of reading what a word may name."""
         text = word.text
         if text.startswith("-"):
-            text = text.partition("=")[2] or re.sub(r"-\w(?=[/~.])", "", text)
+            if any(self._leads_out(text[n:]) for n in range(2, min(len(text), _MAX_OPTION_CHARS))):  # -ufFILE
+                return CallRisk(Risk.UNKNOWN, f"it may read outside the project: {word.text}", name)
+            text = text.partition("=")[2]
+        text = text.removeprefix("@")  # strings @FILE
         if text in _DEVICES or not text or text.startswith("-"):
             return CallRisk(Risk.READS, "", name)
+        if word.is_pattern and (word.is_quoted or _PARENT_PATTERN.search(text)):
+            return CallRisk(Risk.UNKNOWN, f"{text} may stand for files outside the project", name)
         paths = [text, *(self._list_matches(text) if word.is_pattern else [])]
         if len(paths) > MAX_MATCHES:
             return CallRisk(Risk.UNKNOWN, f"{text} stands for more than {MAX_MATCHES:,} files", name)
         if all(self._find_zone(path) in ("project", "private", "read-only") for path in paths):
             return CallRisk(Risk.READS, "", name)
         return CallRisk(Risk.UNKNOWN, f"it may read outside the project: {word.text}", name)
+
+    def _leads_out(self, path: str) -> bool:
+        """Return True if a part of an option names something that is there, and outside the project."""
+        is_there = any(os.path.lexists(base / Path(path)) for base in self.bases)
+        return is_there and self._find_zone(path) in ("home", "outside")
 
     def _find_zone(self, path: str) -> str:
         """Return the worst zone of a path, over the folders in which its command may run."""
@@ -267,6 +302,7 @@ class _LineJudge:
 
     def _list_matches(self, pattern: str) -> list[str]:
         """Return the paths that a pattern may stand for, at most MAX_MATCHES + 1."""
+        pattern = re.sub(r"\[[^/]*", "*", pattern)  # the shell's brackets mean more than Python's
         paths = (str(base / path) for base in self.bases for path in glob.iglob(pattern, root_dir=base))  # noqa: PTH207 - as a shell reads it
         return list(islice(paths, MAX_MATCHES + 1))
 
@@ -280,6 +316,8 @@ class _LineJudge:
         for folder in _PROGRAM_FOLDERS:
             if program.startswith(folder) and "/" not in program[len(folder) :]:
                 program = program[len(folder) :]
+        if self.folders.has_program(program):
+            return [CallRisk(Risk.UNKNOWN, f"PATH finds {program} in the project", text)]
         if program in _WRAPPERS:
             return self._judge_wrapper(program, words[1:])
         if program in _SHELLS or program == "eval":
@@ -299,10 +337,15 @@ class _LineJudge:
                     break
                 if not _HARMLESS_VARIABLES.fullmatch(match[1]):
                     risks.append(CallRisk(Risk.UNKNOWN, f"it sets {match[1]}", text))
-            elif text in ("-S", "--split-string") or text.startswith(("-S", "--split-string=")):
-                return [*risks, CallRisk(Risk.UNKNOWN, f"{program} {text}", program)]
             elif not text.startswith("-"):
                 break
+            elif program == "env":  # it splits a text into a command, goes to another folder, drops variables
+                risks.append(CallRisk(Risk.UNKNOWN, f"env {text} changes how a command runs", f"env {text}"))
+                if not re.fullmatch(r"-[0i]*|-u\w*", text):
+                    return risks
+                n_skipped += text == "-u"
+            elif text not in values and not _WRAPPER_OPTION.fullmatch(text):  # its last letter may take the next word
+                return [*risks, CallRisk(Risk.UNKNOWN, f"it is not certain what {program} {text} runs", program)]
             n_skipped += 2 if text in values else 1
         n_skipped += program == "timeout"  # its time
         inner = list(words[n_skipped:])
@@ -327,9 +370,9 @@ class _LineJudge:
         inner: list[ShellWord] = []
         outer: list[ShellWord] = []
         risks: list[CallRisk] = []
-        is_inside = False
+        is_inside, last = False, ""
         for word in words:
-            if is_inside and word.text in (";", "+"):
+            if is_inside and (word.text == ";" or (word.text == "+" and last == "{}")):
                 risks += self._judge_words([*inner]) if inner else []
                 inner, is_inside = [], False
             elif is_inside:
@@ -338,6 +381,7 @@ class _LineJudge:
                 is_inside = True
             else:
                 outer.append(word)
+            last = word.text
         if is_inside:
             return [CallRisk(Risk.UNKNOWN, "a command of find does not end", text)]
         return [*risks, self._judge_program("find", outer[1:], text)]
@@ -371,21 +415,32 @@ class _LineJudge:
         """Return the risk of a program that writes the files that it names."""
         risk, what = (Risk.UNDOABLE, _UNDOABLE[program]) if program in _UNDOABLE else (Risk.EDITS, _EDITORS[program])
         worst = CallRisk(risk, what, text)
+        if program in ("ln", "patch") or (program in _EDITORS and any(map(self._may_be_link, words[:-1]))):
+            self.link_makers.add(text)
         for word in words:
             name = word.text.partition("=")[2] or word.text
-            if word.is_expanded or (word.is_pattern and word.text[:1] in "*?["):
+            if word.is_expanded or word.is_pattern:
                 worst = max(worst, CallRisk(Risk.UNKNOWN, f"which files {program} changes is not certain", text))
             elif word.text.startswith("-"):
-                if "/" in word.text or program == "patch":
+                if "/" in word.text or program == "patch" or (program in _EDITORS and _TARGET_OPTION.match(word.text)):
                     worst = max(worst, CallRisk(Risk.UNKNOWN, f"{program} {word.text}", text))
             else:
                 worst = max(worst, self._judge_written(name, text, risk, what))
         return worst
 
+    def _may_be_link(self, word: ShellWord) -> bool:
+        """Return True for a link, and for a folder, which may hold one."""
+        path = Path(word.text.rstrip("/"))
+        return not word.text.startswith("-") and any(
+            (base / path).is_symlink() or (base / path).is_dir() for base in self.bases
+        )
+
     def _judge_sed(self, words: Sequence[ShellWord], text: str) -> CallRisk | None:
         """Return the risk of `sed -n 1,5p FILE`; None for any other form, which may write and run anything."""
         if len(words) < 2 or words[0].text != "-n" or not re.fullmatch(r"(?:\d+|\$)(?:,(?:\d+|\$))?p", words[1].text):
             return None
+        if any(word.text.startswith("-") for word in words[2:]):
+            return None  # -i writes, and -e brings another script
         return self._judge_reader("sed", words[2:], text)
 
     def _judge_reader(self, program: str, words: Sequence[ShellWord], text: str) -> CallRisk:
@@ -412,7 +467,7 @@ class _LineJudge:
                 return CallRisk(Risk.UNKNOWN, f"{word.text} is not certain", text)
             if (risk := self._judge_read(word, text)).risk > Risk.READS:
                 return risk
-        n_positional = sum(not word.text.startswith("-") for word in words)
+        n_positional = sum(word.text == "-" or not word.text.startswith("-") for word in words)
         if n_positional > _MAX_POSITIONAL.get(program, n_positional):
             return CallRisk(Risk.UNKNOWN, f"the second name for {program} is a file that it writes", text)
         return CallRisk(Risk.READS, "", text)
@@ -426,13 +481,28 @@ class _LineJudge:
 
     def _judge_git(self, words: Sequence[ShellWord], text: str) -> CallRisk:
         """Return the risk of a git command."""
-        words = list(words)
+        words, places = list(words), self.bases
         while words and words[0].text in ("--no-pager", "-C", "-P"):
-            if words.pop(0).text == "-C" and (not words or self._judge_read(words.pop(0), text).risk > Risk.READS):
-                return CallRisk(Risk.UNKNOWN, "it acts on another repository", text)
+            if words.pop(0).text == "-C":
+                if not words or self._judge_read(words[0], text).risk > Risk.READS:
+                    return CallRisk(Risk.UNKNOWN, "it acts on another repository", text)
+                places = [base / words[0].text for base in places]
+                words.pop(0)
         if not words or words[0].is_expanded or words[0].text.startswith("-"):
             return CallRisk(Risk.UNKNOWN, "options of git can run programs", text)
+        risk = self._judge_subcommand(words, text)
+        if risk.risk <= Risk.EDITS:
+            self.is_git_elsewhere |= places != [self.folders.start]
+            for place in places:
+                if cause := find_git_programs(place, with_hooks=risk.risk == Risk.EDITS):
+                    return CallRisk(Risk.UNKNOWN, f"git would run a program: {cause}", text)
+        return risk
+
+    def _judge_subcommand(self, words: Sequence[ShellWord], text: str) -> CallRisk:
+        """Return the risk of a git command, its programs apart. words: from the subcommand on."""
         subcommand, arguments = words[0].text, " ".join(word.text for word in words[1:])
+        if subcommand in _GIT_WRITES_FILES:
+            self.link_makers.add(text)
         for word in words[1:]:
             if word.is_expanded or _GIT_WRITING_OPTION.fullmatch(word.text):
                 return CallRisk(

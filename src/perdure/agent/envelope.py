@@ -130,13 +130,14 @@ def _find_first(messages: list[Message]) -> str:
 
 def format_run(fields: Mapping[str, Any], *, max_chars: int = 0) -> str:
     """Return a run as a model or a person reads it. fields: of `describe_run`. max_chars: of its output; 0: all."""
+    turns = "1 turn" if fields["n_turns"] == 1 else f"{fields['n_turns']} turns"
     if fields["state"] != "ended":
-        return f"run {fields['run']}: {fields['state']}, {fields['n_turns']} turns so far"
+        return f"run {fields['run']}: {fields['state']}, {turns} so far"
     money = "" if fields["money"] is None else f", {fields['money']:.4f} money"
     head = f"run {fields['run']}: {fields['outcome']}" + (f" ({fields['why']})" if fields["why"] else "")
     lines = [
         head,
-        f"{fields['n_turns']} turns, {fields['n_tokens']:,} tokens{money}, session {fields['session'] or 'none'}"
+        f"{turns}, {fields['n_tokens']:,} tokens{money}, session {fields['session'] or 'none'}"
         + (", cut off" if fields["truncated"] else ""),
         f"What to do: {fields['what_to_do']}",
     ]

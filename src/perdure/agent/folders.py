@@ -8,6 +8,7 @@ would block or do worse.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from perdure.environ import read_variable
 from perdure.errors import ToolError
 
 MAX_EDIT_BYTES = 10_000_000  # of a file that is read whole: to be edited, or as an image
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_PRIVATE_PARTS = {".git"}  # what stands in it runs as code, later and unseen
+_PRIVATE_PARTS = {".git"}  # what stands in it runs as code, later and unseen; in any letter case, as some disks read
+
+
+def _list_path() -> list[str]:
+    return (read_variable("PATH") or os.defpath).split(os.pathsep)
+
 
 Zone = Literal["project", "read-only", "home", "private", "outside"]
 
@@ -63,7 +70,10 @@ class ProjectFolders:
             return "home"
         for folder in (self.root, *self.more):
             if path.is_relative_to(folder):
-                return "private" if _PRIVATE_PARTS & set(path.relative_to(folder).parts) else "project"
+                parts = {
+                    part.casefold() for part in path.relative_to(folder).parts
+                }  # a file system may not tell them apart
+                return "private" if _PRIVATE_PARTS & parts else "project"
         return (
             "read-only" if any(path.is_relative_to(folder) for folder in (*self.readable, *self.opened)) else "outside"
         )
@@ -88,6 +98,19 @@ class ProjectFolders:
     def show(self, path: Path) -> str:
         """Return a path as a model reads it: relative to where commands run, where it can be."""
         return str(path.relative_to(self.start)) if path.is_relative_to(self.start) else str(path)
+
+    def find_program(self, name: str) -> str | None:
+        """Return the path of a program that this process may run unasked: none that lies in the project."""
+        return shutil.which(name, path=os.pathsep.join(e for e in _list_path() if not self._is_own(e)))
+
+    def has_program(self, name: str) -> bool:
+        """Return True if a folder of PATH in the project (an activated environment) has a program of this name."""
+        entries = (str(self.start / entry) for entry in _list_path() if self._is_own(entry))
+        return any(os.access(Path(entry, name), os.X_OK) for entry in entries)
+
+    def _is_own(self, entry: str) -> bool:
+        """Return True if a folder of PATH lies where the agent may write, or depends on where a command runs."""
+        return not Path(entry).is_absolute() or self.find_zone(Path(os.path.realpath(entry))) not in ("outside", "home")
 
     def _find_base(self, path: Path) -> Path:
         return next(
@@ -194,3 +217,8 @@ class ProjectFolders:
             if similar
             else ("glob finds files by name.")
         )
+
+
+def find_root(start: Path) -> Path:
+    """Return the folder of the repository around a folder, or the folder itself. A worktree is one of its own."""
+    return next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)

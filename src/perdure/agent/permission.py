@@ -40,6 +40,7 @@ _UNDOABLE = {
     "queue_agent": "starts a sub-agent",  # it may do no more than this session without a person; its check is apart
 }  # fmt: skip
 _RULE = re.compile(r"([A-Za-z_][\w-]*\*?)(?:\((.*)\))?", re.DOTALL)
+_MOVE = re.compile(r"(?:cd|pushd|popd)\b")  # the same command in another folder runs something else
 MCP_SEPARATOR = "__"  # between the name of a server and that of its tool
 NOBODY = "nobody can be asked here. Go on without it, or say what you would have done"
 PLANNING = "in plan mode only what reads may run. Put it into the plan: the person carries it out, or ends plan mode"
@@ -125,15 +126,17 @@ class PermissionGate:
         """
         self.mode, self._readers = mode, readers
         self._folders, self._rules, self._on_ask = folders, rules, on_ask
-        self._remembered: set[tuple[str, str]] = set()  # (tool, subject); subject "" for every call of a tool
+        self._remembered: set[tuple[str, str, str]] = set()  # (tool, subject, place); ("…", "", ""): any file
         self._lock = threading.Lock()  # one question at a time
 
     def decide(self, call: CallEntry) -> CallPermission:
         """Return whether a call runs, and why. It asks the person where that is needed."""
         asking: list[CallRisk] = []
         words = ""
-        for risk in list_risks(call, self._folders, self._readers):
-            verdict, why = self._decide_part(call.name, risk)
+        risks = list_risks(call, self._folders, self._readers)
+        place = " && ".join(risk.command for risk in risks if _MOVE.match(risk.command))
+        for risk in risks:
+            verdict, why = self._decide_part(call.name, risk, place)
             if verdict == "deny":
                 return CallPermission(False, f"refused: {why}. {DENIED}")
             if verdict == "ask":
@@ -146,10 +149,10 @@ class PermissionGate:
         if self._on_ask is None:
             return CallPermission(False, f"not allowed: {request.reason}, so a person must allow it, and {NOBODY}.")
         with self._lock:
-            return self._apply(self._on_ask(request), request)
+            return self._apply(self._on_ask(request), request, place)
 
-    def _decide_part(self, tool: str, risk: CallRisk) -> tuple[Literal["allow", "ask", "deny"], str]:
-        """Return the verdict on one part of a call, and why."""
+    def _decide_part(self, tool: str, risk: CallRisk, place: str) -> tuple[Literal["allow", "ask", "deny"], str]:
+        """Return the verdict on one part of a call, and why. place: how its line goes to another folder, or ""."""
         if risk.risk == Risk.REFUSED:
             return "deny", risk.reason
         if rule := _find_rule(self._rules.deny, tool, risk.command):
@@ -157,24 +160,26 @@ class PermissionGate:
         if self.mode == "plan" and risk.risk > _LIMITS["plan"]:
             return "deny", f"{risk.reason}, and {PLANNING}"
         if _find_rule(self._rules.ask, tool, risk.command):
-            return ("allow", "allowed for the session") if self._is_remembered(tool, risk) else ("ask", "")
+            return ("allow", "allowed for the session") if self._is_remembered(tool, risk, place) else ("ask", "")
         if rule := _find_rule(self._rules.allow, tool, risk.command):
             return "allow", f"rule {rule}"
         if risk.risk <= _LIMITS[self.mode]:
             return "allow", "" if risk.risk == Risk.READS else f"mode {self.mode}"
-        return ("allow", "allowed for the session") if self._is_remembered(tool, risk) else ("ask", "")
+        return ("allow", "allowed for the session") if self._is_remembered(tool, risk, place) else ("ask", "")
 
-    def _is_remembered(self, tool: str, risk: CallRisk) -> bool:
-        return (tool, risk.command) in self._remembered or (risk.risk == Risk.EDITS and (tool, "") in self._remembered)
+    def _is_remembered(self, tool: str, risk: CallRisk, place: str) -> bool:
+        is_any_file = risk.risk == Risk.EDITS and (tool, "", "") in self._remembered
+        return is_any_file or (tool, risk.command, place) in self._remembered
 
-    def _apply(self, answer: PermissionAnswer, request: PermissionRequest) -> CallPermission:
+    def _apply(self, answer: PermissionAnswer, request: PermissionRequest, place: str) -> CallPermission:
         if answer.choice == "deny":
             reason = f", and says: {answer.words}" if answer.words else ""
             return CallPermission(False, f"denied: the person does not allow this call{reason}. {DENIED}")
         if answer.choice == "always":
             tool = request.call.name
             for risk in request.risks:
-                self._remembered.add((tool, "" if _is_any_file(tool, risk) else risk.command))
+                key = (tool, "", "") if _is_any_file(tool, risk) else (tool, risk.command, place)
+                self._remembered.add(key)
             return CallPermission(True, "allowed for the session")
         return CallPermission(True, "allowed once")
 

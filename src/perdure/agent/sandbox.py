@@ -7,17 +7,19 @@ home. It is no wall: a program can still read what its user can read, and spoil 
 
 from __future__ import annotations
 
-import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.agent.folders import ProjectFolders
+from perdure.disk import make_folder
 
 PROBE_S = 10
 MISSING = "bubblewrap is not installed (Debian, Ubuntu: apt install bubblewrap)"
 SWITCHED_OFF = "sandbox = false in agent.yaml"
 _HIDDEN = ("/run", "/var/run")  # sockets of other services: docker, dbus, an ssh agent
+_GIT_RUNS = ("hooks", "config", "config.worktree")
 _RESOLVER = Path("/run/systemd/resolve")  # /etc/resolv.conf points into it
 
 
@@ -39,7 +41,7 @@ class Sandbox:
 
 def find_sandbox(folders: ProjectFolders, temporary: Path, *, network: bool = False) -> Sandbox:
     """Return the sandbox for a session, after trying it. temporary: what commands see as /tmp."""
-    program = shutil.which("bwrap")
+    program = folders.find_program("bwrap")
     if program is None:
         return Sandbox(problem=MISSING)
     arguments = (program, *build_arguments(folders, temporary, network=network))
@@ -53,7 +55,7 @@ def find_sandbox(folders: ProjectFolders, temporary: Path, *, network: bool = Fa
 
 
 def build_arguments(folders: ProjectFolders, temporary: Path, *, network: bool) -> list[str]:
-    """Return the options of bwrap, in order: a later mount covers an earlier one."""
+    """Return the options of bwrap, in order: a later mount covers an earlier one. Makes folders that it covers."""
     arguments = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for hidden in _HIDDEN:
         if Path(hidden).is_dir() and not Path(hidden).is_symlink():
@@ -66,11 +68,15 @@ def build_arguments(folders: ProjectFolders, temporary: Path, *, network: bool) 
     for folder in (folders.root, *folders.more):
         arguments += ["--bind", str(folder), str(folder)]
     for shared in _list_git_folders(folders.root):
-        arguments += ["--bind", str(shared), str(shared), "--ro-bind-try", str(shared / "hooks"), str(shared / "hooks")]
+        with suppress(OSError):
+            (shared / "hooks").mkdir(exist_ok=True)  # else a command could
+        arguments += ["--bind", str(shared), str(shared)]
+        for name in _GIT_RUNS:  # they say what git runs, later and outside
+            arguments += ["--ro-bind-try", str(shared / name), str(shared / name)]
     if folders.home.is_dir():
         arguments += ["--ro-bind", str(folders.home), str(folders.home)]
-        if (folders.home / "run").is_dir():
-            arguments += ["--tmpfs", str(folders.home / "run")]
+        make_folder(folders.home / "run")  # a resident home that begins later makes its socket there
+        arguments += ["--tmpfs", str(folders.home / "run")]
     arguments += [] if network else ["--unshare-net"]
     arguments += ["--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     return [*arguments, "--chdir", str(folders.start), "--"]

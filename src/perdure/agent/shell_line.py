@@ -18,8 +18,12 @@ _CLOSING = {"fi", "done", "}"}
 _UNCLEAR = {"case", "esac", "select", "function", "coproc", "[[", "]]"}
 _PARAMETER = re.compile(r"\$\{#?\w+(?:[:%#/^,+=?-][^$`\"'{}\[\]@\\]*)?\}")  # no value in it is evaluated
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9?$!#*@-])")
+_LOOP_NAME = re.compile(r"(?!.*_proxy$)[a-z_][a-z0-9_]*")  # no program reads such a variable
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=")
 _REDIRECTION = re.compile(r"(\d*)(<<<|<<|<>|>>|>\||>&|<&|<|>)|(&>>|&>)")
+# A bare brace with a comma or two dots behind it in the same word: quotes and further braces may stand between.
+_BRACES = re.compile(r"""\{(?:[^\s'"\\;&|<>()]|'[^']*'|"(?:[^"\\]|\\.)*"|\\.)*?(?:,|\.\.)""", re.DOTALL)
+_REFERENCE = re.compile(r"\{[\w-]+\}")  # HEAD@{1}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -76,7 +80,7 @@ def split_line(line: str) -> list[SimpleCommand]:
     """Return the simple commands of a line, inner ones before the command that they stand in. Raises UnclearLine.
 
     >>> [command.text for command in split_line("cd src && grep -n 'a b' *.py | head -$(cat n)")]
-    ['cd src', 'grep -n a b *.py', 'cat n', 'head -$(…)']
+    ['cd src', 'grep -n a b *.py', 'cat n', 'head -$(cat n)']
     """
     if len(line) > MAX_CHARS:
         raise UnclearLine(f"it has more than {MAX_CHARS:,} characters")
@@ -150,9 +154,9 @@ class _Reader:
         operator = match[2] or match[3]
         if operator in ("<", ">") and not match[1] and self.line[match.end() : match.end() + 1] == "(":
             word = ShellWord(is_expanded=True)  # <(…) and >(…) are words
-            self.at = match.end() + 1
+            start, self.at = self.at, match.end() + 1
             self.read_list(")")
-            word.add(f"{operator}(…)", bare=False)
+            word.add(self.line[start : self.at], bare=False)
             command.words.append(word)
             return
         if operator == "<<":
@@ -187,12 +191,16 @@ class _Reader:
                 self._read_expansion(word, bare=True)
             else:
                 word.is_pattern |= char in "*?["
-                word.is_expanded |= char == "{" and bool(re.match(r"\{[^\s{}]*(?:,|\.\.)", self.line[self.at :]))
+                word.is_expanded |= char == "{" and self._is_brace_expansion(word)
                 word.add(char, bare=True)
                 self.at += 1
         if self.peek() == "(" or (self.peek() in "<>" and self.peek() and self.peek(2)[1:] == "("):
             raise UnclearLine("a bracket in a word")
         return word
+
+    def _is_brace_expansion(self, word: ShellWord) -> bool:
+        is_reference = word.text.endswith("@") and bool(_REFERENCE.match(self.line, self.at))
+        return not is_reference and bool(_BRACES.match(self.line, self.at))
 
     def _read_quoted(self, word: ShellWord) -> None:
         """Read to the closing double quote."""
@@ -221,14 +229,14 @@ class _Reader:
             reader = _Reader(inner, self.depth)
             reader.read_list("")
             self.commands += reader.commands
-            word.add("$(…)", bare=False)
+            word.add(f"`{inner}`", bare=False)
             self.at = end + 1
         elif self.peek(2) == "$(":
             if self.peek(3) == "$((":
                 raise UnclearLine("arithmetic")
-            self.at += 2
+            start, self.at = self.at, self.at + 2
             self.read_list(")")
-            word.add("$(…)", bare=False)
+            word.add(self.line[start : self.at], bare=False)
         elif match := _PARAMETER.match(self.line, self.at) or _VARIABLE.match(self.line, self.at):
             word.add(match[0], bare=False)
             self.at = match.end()
@@ -251,6 +259,8 @@ class _Reader:
         if first == "for":
             if len(words) < 3 or words[2].text != "in":
                 raise UnclearLine("`for`")
+            if not _LOOP_NAME.fullmatch(words[1].text):
+                command.assignments.append((words[1].text, words[1]))  # it may be PATH
             words.clear()
         elif first in _CLOSING:
             words.clear()

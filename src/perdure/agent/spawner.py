@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from perdure.agent.definition import AgentDefinition
 from perdure.agent.envelope import describe_run, format_run
-from perdure.agent.folders import ProjectFolders
+from perdure.agent.folders import ProjectFolders, find_root
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import MCP_SEPARATOR, MODES, Mode, PermissionGate
 from perdure.agent.queue_runner import QueueRunner, queue_run, start_runner, wake_resident
@@ -207,6 +207,8 @@ class Spawner:
         start = self._folders.check(cwd)
         if self._folders.find_zone(start) != "project" or not start.is_dir():
             raise ToolError(f"{cwd} is no folder of the project")
+        if self._folders.find_zone(find_root(start)) != "project":  # the repository around an allowed folder
+            raise ToolError(f"{cwd} belongs to a repository that reaches beyond what this session may touch")
         return start
 
     def _allow_check(self, check: str, start: Path, gate: PermissionGate) -> str:

@@ -215,3 +215,13 @@ def test_rules_and_the_owner_decide_about_tools_of_mcp_servers(folders: ProjectF
         .decide(read)
         .is_allowed
     )
+
+
+def test_always_holds_for_exactly_that_command(folders: ProjectFolders) -> None:
+    """The same words in another folder, or behind another substitution, are another command."""
+    gate = PermissionGate(folders, on_ask=answer("always", "always", "deny", "deny"))
+    assert gate.decide(shell("make")).is_allowed
+    assert gate.decide(shell("python $(echo a.py)")).is_allowed
+    assert gate.decide(shell("make && python $(echo a.py)")).is_allowed
+    assert not gate.decide(shell("cd src && make")).is_allowed
+    assert not gate.decide(shell("python $(echo b.py)")).is_allowed

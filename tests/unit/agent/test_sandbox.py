@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
 import threading
 from pathlib import Path
 
@@ -54,16 +55,27 @@ def test_commands_write_in_the_project_and_in_their_tmp(run, folders: ProjectFol
     "echo x > .git/hooks/pre-commit", "python3 -c \"open('{home}/agents/default/agent.yaml','w')\"",
     "ln {home}/config.toml a && echo x > a", "mount -o remount,rw {home}",
     "unshare -Ur mount -o remount,rw,bind {home}", "unshare -Urm umount {home}", "touch /etc/x",
-    "chmod 777 {home}/config.toml",
+    "chmod 777 {home}/config.toml", "echo x >> .git/config", "git config core.fsmonitor ./evil", "rm .git/config",
+    "mv .git/hooks .git/other",
 ])  # fmt: skip
 def test_nothing_else_can_be_written(line: str, run, folders: ProjectFolders) -> None:
-    (folders.root / ".git/hooks").mkdir()
+    (folders.root / ".git/config").write_text("")
     outside = folders.home.parent
     before = sorted(str(path) for path in outside.rglob("*"))
     output = run(line.format(home=folders.home))
     assert output.is_error, output.text
     assert sorted(str(path) for path in outside.rglob("*")) == before
     assert (folders.home / "config.toml").read_text() == ""
+
+
+@needs_bwrap
+def test_git_still_commits(run, folders: ProjectFolders) -> None:
+    (folders.root / ".git/hooks").rmdir()
+    (folders.root / ".git").rmdir()
+    subprocess.run(["git", "init", "--quiet", str(folders.root)], check=True)
+    name = "-c user.name=a -c user.email=a@b"
+    output = run(f"git add Makefile && git {name} commit -qm x && git checkout -qb topic && git status --short")
+    assert not output.is_error, output.text
 
 
 @needs_bwrap
@@ -75,10 +87,9 @@ def test_the_network_is_off(run) -> None:
 
 @needs_bwrap
 def test_the_socket_of_the_resident_home_is_out_of_reach(folders: ProjectFolders, tmp_path: Path) -> None:
-    (folders.home / "run").mkdir()
-    (folders.home / "run/home.sock").touch()
     (tmp_path / "tmp").mkdir()
     shell = ShellTool(folders, find_sandbox(folders, tmp_path / "tmp"), folders.readable[0])
+    (folders.home / "run/home.sock").touch()  # a resident home that begins after the session
     assert shell.run({"command": f"ls {folders.home}/run"}, threading.Event()).text == "[no output]"
 
 

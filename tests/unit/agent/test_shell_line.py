@@ -10,7 +10,7 @@ from perdure.agent.shell_line import MAX_CHARS, UnclearLine, split_line
 @pytest.mark.parametrize(("line", "expected"), [
     ("a && b || c; d | e & f", ["a", "b", "c", "d", "e", "f"]),
     ("a 'b; c' \"d && e\" f\\;g", ["a b; c d && e f;g"]),
-    ("a $(b `c`) d", ["c", "b $(…)", "a $(…) d"]),
+    ("a $(b `c`) d", ["c", "b `c`", "a $(b `c`) d"]),
     ("A=1 B=$(x) c", ["x", "c"]),
     ("a > b 2>&1 <c", ["a"]),
     ("if a; then b; else c; fi", ["a", "b", "c"]),

@@ -73,6 +73,6 @@ def test_a_long_output_says_how_to_read_on() -> None:
         "session": "s1", "truncated": False, "what_to_do": "Use the output.", "output": "x" * 12, "check_output": "",
     }  # fmt: skip
     assert format_run(fields, max_chars=10) == (
-        "run a1: done\n1 turns, 1,200 tokens, 0.5000 money, session s1\nWhat to do: Use the output.\nOutput:\n"
+        "run a1: done\n1 turn, 1,200 tokens, 0.5000 money, session s1\nWhat to do: Use the output.\nOutput:\n"
         "xxxxxxxxxx\n[2 more characters: wait_for_agent with this run alone shows more]"
     )

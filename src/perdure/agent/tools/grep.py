@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -56,10 +55,10 @@ def grep_lines(folders: ProjectFolders, given: Mapping[str, Any], cancel: thread
     names = list_files(folders, folder) if target.is_dir() else iter([target.name])
     if files := given.get("files"):
         expression = compile_pattern(files)
-        names = (name for name in names if expression.fullmatch(name))
+        names = (name for name in names if expression.matches(name))
     paths = sorted(names)
     is_ignoring_case = bool(given.get("ignore_case"))
-    output = _search(given["pattern"], paths, folder, is_ignoring_case, cancel) if paths else b""
+    output = _search(folders, given["pattern"], paths, folder, is_ignoring_case, cancel) if paths else b""
     lines = [_show_line(folders, folder, raw) for raw in output.split(b"\n") if b"\0" in raw]
     cut = take_first(lines)
     if not cut.lines:
@@ -77,9 +76,12 @@ def _show_line(folders: ProjectFolders, folder: Path, raw: bytes) -> str:
     return f"{folders.show(folder / path)}:{number}: {text}"
 
 
-def _search(pattern: str, paths: Sequence[str], folder: Path, ignores_case: bool, cancel: threading.Event) -> bytes:
+def _search(
+    folders: ProjectFolders, pattern: str, paths: Sequence[str], folder: Path, ignores_case: bool,
+    cancel: threading.Event,
+) -> bytes:  # fmt: skip
     """Return lines `path NUL number:text`. Raises ToolError."""
-    rg = shutil.which("rg")
+    rg = folders.find_program("rg")
     if rg is None:
         try:
             re.compile(pattern)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import stat
@@ -18,6 +19,7 @@ from perdure.session.calls import Tool, ToolOutput
 
 GIT_S = 20  # the time that git has to list a repository
 MAX_FILES = 200_000
+MAX_ALTERNATIVES = 100  # that the braces of a pattern stand for
 
 
 def build_tool(folders: ProjectFolders) -> Tool:
@@ -44,7 +46,7 @@ def glob_files(folders: ProjectFolders, given: Mapping[str, Any]) -> ToolOutput:
     if not folder.is_dir():
         raise ToolError(f"{folders.show(folder)} is no folder")
     expression = compile_pattern(given["pattern"])
-    paths = (path for path in list_files(folders, folder) if expression.fullmatch(path))
+    paths = (path for path in list_files(folders, folder) if expression.matches(path))
     shown = (folders.show(folder / path) for path in paths)
     cut = take_first(sorted(shown))
     if not cut.lines:
@@ -56,7 +58,7 @@ def glob_files(folders: ProjectFolders, given: Mapping[str, Any]) -> ToolOutput:
 def list_files(folders: ProjectFolders, folder: Path) -> Iterator[str]:
     """Yield the plain files of a folder, with paths relative to it; none of the home, none of git's own."""
     n_files = 0
-    for path in _list_with_git(folder) or _walk(folder):
+    for path in _list_with_git(folders, folder) or _walk(folder):
         target = folder / path
         try:
             status = target.lstat()
@@ -72,9 +74,12 @@ def list_files(folders: ProjectFolders, folder: Path) -> Iterator[str]:
             yield path
 
 
-def _list_with_git(folder: Path) -> list[str]:
+def _list_with_git(folders: ProjectFolders, folder: Path) -> list[str]:
     """Return what git lists; empty where there is no repository, or no git."""
-    arguments = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others"]
+    git = folders.find_program("git")
+    if git is None:
+        return []
+    arguments = [git, "-C", str(folder), "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others"]
     try:
         listing = subprocess.run(
             [*arguments, "--exclude-standard"],
@@ -95,25 +100,54 @@ def _walk(folder: Path) -> Iterator[str]:
         yield from (name if prefix == "." else f"{prefix}/{name}" for name in sorted(names))
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return the expression of a pattern; without a slash it matches names in any folder.
+def compile_pattern(pattern: str) -> PathPattern:
+    """Return the expression of a pattern; without a slash it matches names in any folder. Raises ToolError.
 
-    >>> bool(compile_pattern("*.py").fullmatch("a/b.py")), bool(compile_pattern("a/*.py").fullmatch("a/b/c.py"))
+    >>> compile_pattern("*.py").matches("a/b.py"), compile_pattern("a/*.{py,pyi}").matches("a/b/c.py")
     (True, False)
     """
     pattern = pattern.removeprefix("./")
     pattern = pattern if "/" in pattern else f"**/{pattern}"
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]/]+\]|\{[^{}/]*\})", pattern)
-    return re.compile("".join(map(_translate_part, parts)))
+    return PathPattern([_compile_parts(alternative) for alternative in _expand_braces(pattern)])
 
 
-def _translate_part(part: str) -> str:
-    fixed = {"**/": r"(?:[^/]+/)*", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
-    if part in fixed:
-        return fixed[part]
-    if part.startswith("[") and part.endswith("]") and len(part) > 2:
-        inner = part[1:-1].replace("\\", r"\\").replace("[", r"\[")
-        return f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"
-    if part.startswith("{") and part.endswith("}"):
-        return "(?:" + "|".join(map(re.escape, part[1:-1].split(","))) + ")"
-    return re.escape(part)
+class PathPattern:
+    """A pattern for paths, whose time grows with the length of path and pattern only: a model writes both."""
+
+    def __init__(self, alternatives: list[list[re.Pattern[str] | None]]) -> None:
+        """alternatives: for each the expressions of its parts; None is `**`, any number of folders."""
+        self._alternatives = alternatives
+
+    def matches(self, path: str) -> bool:
+        """Return True for a path that the pattern means."""
+        names = path.split("/")
+        return any(_match_parts(parts, names) for parts in self._alternatives)
+
+
+def _compile_parts(pattern: str) -> list[re.Pattern[str] | None]:
+    parts = pattern.split("/")
+    parts += ["*"] if parts[-1] == "**" else []
+    return [None if part == "**" else re.compile(fnmatch.translate(part.replace("[^", "[!"))) for part in parts]
+
+
+def _match_parts(parts: list[re.Pattern[str] | None], names: list[str]) -> bool:
+    n_matched = {0}  # how many names the parts so far may stand for
+    for part in parts:
+        if not n_matched:
+            return False
+        if part is None:
+            n_matched = set(range(min(n_matched), len(names) + 1))
+        else:
+            n_matched = {n + 1 for n in n_matched if n < len(names) and part.match(names[n])}
+    return len(names) in n_matched
+
+
+def _expand_braces(pattern: str) -> list[str]:
+    """Return a pattern for each combination of the alternatives in braces. Raises ToolError for very many."""
+    patterns = [""]
+    for part in re.split(r"(\{[^{}/]*\})", pattern):
+        choices = part[1:-1].split(",") if part.startswith("{") and part.endswith("}") else [part]
+        patterns = [begin + choice for begin in patterns for choice in choices]
+        if len(patterns) > MAX_ALTERNATIVES:
+            raise ToolError(f"the pattern has more than {MAX_ALTERNATIVES} alternatives: use fewer braces")
+    return patterns

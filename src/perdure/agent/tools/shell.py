@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -73,7 +72,7 @@ class ShellTool:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             process = subprocess.Popen(
-                [*self.sandbox.arguments, shutil.which("bash") or "/bin/sh", "-c", given["command"]],
+                [*self.sandbox.arguments, self.folders.find_program("bash") or "/bin/sh", "-c", given["command"]],
                 cwd=self.folders.start,
                 env={**copy_variables(keep=self.keep_variables), **_QUIET, **_MARKER},
                 stdin=subprocess.DEVNULL,

@@ -22,7 +22,7 @@ from perdure.agent.tools.files import FileChange
 from perdure.errors import ToolError
 from perdure.formats.perdure import AnyEntry, CallEntry, ImageEntry, Message
 from perdure.surfaces.acp.prompts import fence_text
-from perdure.text import one_line
+from perdure.text import one_line, spell_out
 
 Update = UserMessageChunk | AgentMessageChunk | AgentThoughtChunk | ToolCallStart | ToolCallProgress
 Content = helpers.ToolCallContentVariant
@@ -70,7 +70,7 @@ def start_call(
         make_title(call),
         kind=_KINDS.get(call.name, "other"),
         status="in_progress" if is_running else "pending",
-        content=[*_show_input(call, change, is_asked=bool(reason)), *_show_text(reason)] or None,
+        content=[*_show_input(call, change, is_asked=bool(reason)), *_show_text(spell_out(reason))] or None,
         locations=_list_locations(call, folders, change) or None,
         raw_input=dict(call.input),
     )
@@ -81,9 +81,9 @@ def _show_input(call: CallEntry, change: FileChange | None, *, is_asked: bool) -
     if change is not None:
         return [_to_diff(change)]
     if call.name == "shell":
-        return _show_text(fence_text(str(call.input.get("command", "")), "sh"))
+        return _show_text(fence_text(spell_out(str(call.input.get("command", ""))), "sh"))
     if is_asked:
-        return _show_text(fence_text(json.dumps(call.input, ensure_ascii=False, indent=2), "json"))
+        return _show_text(fence_text(spell_out(json.dumps(call.input, ensure_ascii=False, indent=2)), "json"))
     return []
 
 

@@ -23,6 +23,7 @@ from perdure.text import one_line, printable
 
 FRAME_S = 1 / 15  # between two drawings of what is not finished
 FOLDED_ROWS = 30  # of a change that are shown, where the person was not asked about it
+_MIN_CALL_CHARS = 12  # of a call, and of its output, on a narrow screen
 _RESERVED_ROWS = 3  # of the terminal, for the status and a margin
 _CHANGING_TOOLS = ("write_file", "edit_file")
 
@@ -129,9 +130,10 @@ class TurnScreen:
         call_text = self._running.pop(message.call_id, message.tool)  # a call that was refused never ran
         summary, change = _split_change(message, rows)
         more = f" (+{len(rows) - 1} rows)" if len(rows) > 1 and not change else ""
-        line = Text(f"● {call_text} → ", style=style, no_wrap=True, overflow="ellipsis")
-        line.truncate(max(20, self._console.width - min(len(summary), CALL_CHARS) - len(more)))
-        self._print(line.append(one_line(summary, CALL_CHARS) + more))
+        line = Text(f"● {call_text}", style=style, no_wrap=True, overflow="ellipsis")
+        line.truncate(max(_MIN_CALL_CHARS, self._console.width - min(len(summary), CALL_CHARS) - len(more) - 3))
+        n_left = max(_MIN_CALL_CHARS, self._console.width - line.cell_len - len(more) - 3)
+        self._print(line.append(f" → {one_line(summary, min(CALL_CHARS, n_left))}{more}"))
         if change and message.call_id not in self._asked:
             folded = len(change) - FOLDED_ROWS
             self._console.print(format_diff(change[:FOLDED_ROWS]))

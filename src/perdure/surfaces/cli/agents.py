@@ -148,6 +148,8 @@ def show_command(shell: Shell, identifier: str) -> None:
 def queue_command(shell: Shell, instruction: str, tools: tuple[str, ...], is_waiting: bool, **options: Any) -> None:
     """Give a task to an agent in the background, and print the id of its run. What would need a person is denied."""
     limits: dict[str, Any] = {name: options.pop(name) or 0 for name in ("max_turns", "max_tokens", "max_s")}
+    if not instruction.strip():
+        raise UsageError("say what is to be done")
     cwd = str(Path(options.pop("cwd") or ".").resolve())
     if not Path(cwd).is_dir():
         raise UsageError(f"there is no folder {cwd}")

@@ -83,7 +83,7 @@ def _find_checked_skills(home: Home) -> list[Skill]:
 
 def _find_place() -> tuple[Path, Path]:
     """Return the current folder and that of its project."""
-    from perdure.agent.agent import find_root
+    from perdure.agent.folders import find_root
 
     start = Path.cwd().resolve()
     return start, find_root(start)

@@ -36,7 +36,7 @@ from perdure.surfaces.telegram import incoming
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
 from perdure.surfaces.telegram.progress import NOTE_AFTER_S, ProgressNote
 from perdure.surfaces.telegram.waiting import WaitingQuestion, shorten_labels
-from perdure.text import one_line
+from perdure.text import one_line, spell_out
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -302,7 +302,7 @@ class ChatConversation:
     def _ask_permission(self, request: PermissionRequest) -> PermissionAnswer:
         """Ask by buttons whether a call may run."""
         call = json.dumps(request.call.input, ensure_ascii=False, indent=1)  # all of it: a hidden end may harm
-        text = f"**{request.call.name}**: {request.reason}\n\n{_fence_code(call)}"
+        text = f"**{request.call.name}**: {spell_out(request.reason)}\n\n{_fence_code(spell_out(call))}"
         answer = self._ask(text, WaitingQuestion(self._user, (_ALLOW, _ALWAYS, _DENY)))
         if answer is None:
             return PermissionAnswer("deny", f"no answer within {self._bot.config.answer_s} seconds, or a /stop")

@@ -40,6 +40,13 @@ def test_all_of_a_command_is_shown_to_who_must_allow_it() -> None:
     assert '"prompt": "a pier"' in (unknown.content or [])[0].content.text
 
 
+def test_signs_that_an_editor_hides_or_obeys_are_spelled_out() -> None:
+    """A sign that turns the direction of writing would show another command than the one that runs."""
+    start = start_call(call("shell", command="ls \u202e # x\x1b[2J"), FOLDERS, None, is_running=False, reason="\u2066")
+    shown, reason = (content.content.text for content in start.content or [])
+    assert "ls \\u202e # x\\x1b[2J" in shown and reason == "\\u2066"
+
+
 def test_a_failed_edit_shows_its_words_and_not_the_change() -> None:
     change = FileChange(Path("/w/a.py"), "a.py", "a", "b")
     failed = Message(id="e1", timestamp=NOW, role="tool", text="no", call_id="c1", is_error=True)

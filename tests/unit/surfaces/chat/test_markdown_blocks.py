@@ -29,7 +29,7 @@ def test_only_the_last_block_is_unfinished(markdown: str, finished: str) -> None
     assert split_finished(markdown) == (finished, markdown[len(finished) :])
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(BLOCKS), max_size=6), st.integers(1, 12))
 def test_pieces_give_the_same_blocks_as_the_whole(blocks: list[str], size: int) -> None:
     """Whatever the size of the pieces in which the text comes."""
