@@ -182,8 +182,11 @@ def test_order_is_kept_under_concurrent_writers(redis_url):
     memory = WorkflowMemory("wf", "s1", "a", redis_store=redis_url)
     numbers = [int(turn.turn_id[1:]) for turn in memory.read_tail(1_000)]
     assert len(numbers) == 400
-    positions = {n: [i for i, number in enumerate(numbers) if number == n] for n in range(50)}
-    assert all(len(rows) == 8 for rows in positions.values()), "every writer's turn is there, once"
+    n_seen = [0] * 51
+    for number in numbers:
+        n_seen[number] += 1
+        assert n_seen[number] <= (n_seen[number - 1] if number else 8), "a writer's turn stands behind its earlier ones"
+    assert n_seen == [8] * 50 + [0], "every writer's turn is there, once"
     for k in (0, 3, 50):
         assert len(memory.rehydrate_bundle(k)["recent_turns"]) == k
 
@@ -192,7 +195,14 @@ def test_the_tail_of_ten_thousand_is_read_alone(redis_url, redis_server):
     """W09: the server itself says how long it took; a read of everything takes it milliseconds."""
     pipeline = redis_server.client.pipeline()
     for number in range(10_000):
-        fields = {"turn_id": f"t{number}", "timestamp": "", "thought": "x" * 100, "action": "a", "result": "r", "tokens": 1}
+        fields = {
+            "turn_id": f"t{number}",
+            "timestamp": "",
+            "thought": "x" * 100,
+            "action": "a",
+            "result": "r",
+            "tokens": 1,
+        }
         pipeline.xadd("ledgers:wf", fields)
     pipeline.execute()
     memory = WorkflowMemory("wf", "s1", "a", redis_store=redis_url)
@@ -213,8 +223,8 @@ def test_whole_texts_are_stored_and_abridged_when_read(redis_url, tmp_path, home
     path = tmp_path / "blobs" / "workflows" / "wf" / "scratchpads" / "s1" / "ada.jsonl"
     assert [json.loads(line)["result"] for line in path.read_text().splitlines()] == texts
     bundle = memory.rehydrate_bundle()
-    assert "(showing 800 of 200,002 characters)" in bundle["recent_turns"][0]["result"]
-    assert "of 200,002 characters)" in bundle["scratchpad"]
+    assert "(showing 800 of 200,003 characters)" in bundle["recent_turns"][0]["result"]
+    assert "of 200,003 characters)" in bundle["scratchpad"]
     assert len(json.dumps(bundle)) < 40_000
     memory.close()
 
@@ -432,7 +442,7 @@ def test_two_agents_make_one_summary(redis_url, tmp_path):
     memories = [open_long_workflow(redis_url, tmp_path) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         summaries = list(pool.map(lambda memory: memory.compress(), memories))
-    assert [summary is None for summary in summaries].count(False) == 1 or summaries[0] == summaries[1]
+    assert [summary is None for summary in summaries].count(False) == 1
     assert memories[0]._summaries is not None
     assert list(memories[0]._summaries.list_originals()) == [1]
 
