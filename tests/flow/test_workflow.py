@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import ModelUnreachable
+from perdure.errors import Busy, ModelUnreachable
 from perdure.home import Home
 from perdure.session.catalog import list_sessions
 from perdure.workflow import UnifiedMemory
@@ -158,9 +158,9 @@ def test_a_step_begins_with_an_empty_scratchpad(tmp_path):
     assert WorkflowMemory("wf", "s1", "bob", blob_storage=tmp_path).rehydrate_bundle()["scratchpad"] == ""
 
 
-def test_tenants_do_not_meet(redis_url, tmp_path, home):
+def test_users_do_not_meet(redis_url, tmp_path, home):
     shared: dict[str, Any] = {"redis_store": redis_url, "blob_storage": tmp_path / "blobs", "home": home}
-    ada, bob = (WorkflowMemory("wf", "s1", "agent", tenant=tenant, **shared) for tenant in ("ada", "bob"))
+    ada, bob = (WorkflowMemory("wf", "s1", "agent", user=user, **shared) for user in ("ada", "bob"))
     plain = WorkflowMemory("ada:wf", "s1", "agent", **shared)
     log(ada, 1)
     ada.save_checkpoint("{}")
@@ -336,6 +336,30 @@ def test_an_error_never_overwrites_a_success(redis_url, tmp_path, home):
     assert [turn.result for turn in memory.read_tail(9)] == [turn.result for turn in memory.export()] == results
     assert all(result in memory.read_scratchpad() for result in results)
     memory.close()
+
+
+def test_a_pause_of_the_capture_holds_for_the_archive_alone(tmp_path, home):
+    memory = WorkflowMemory("wf", "s1", "ada", blob_storage=tmp_path / "blobs", home=home)
+    home.captures.pause()
+    log(memory, 1)
+    home.captures.resume()
+    log(memory, 1, first=1)
+    assert [turn.turn_id for turn in memory.export()] == ["t1"], "what was said during the pause is not kept later"
+    assert (memory.status()["archive"].dropped, memory.status()["scratchpad"].delivered) == (1, 2)
+    memory.close()
+
+
+def test_an_archive_that_is_busy_takes_turns_once(tmp_path, home, monkeypatch):
+    """The fiftieth turn archives the others; where that fails the turn itself is written down all the same."""
+    memory = WorkflowMemory("wf", "s1", "ada", home=home)
+    with monkeypatch.context() as patch:
+        patch.setattr(home.captures, "archive_session", lambda _: (_ for _ in ()).throw(Busy("archive")))
+        log(memory, 55)
+    assert memory.status()["archive"].delivered == 55
+    memory.close()
+    assert len(memory.export()) == 55
+    data = b"".join(home.archive.read(run) for run in home.archive.ledger.list_runs(home.user))
+    assert data.count(b'"assistant"') == 55
 
 
 # crashes --------------------------------------------------------------------------------------------------------

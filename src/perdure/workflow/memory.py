@@ -69,24 +69,25 @@ class WorkflowMemory:
         blob_storage: Any = None,
         athena_client: SemanticStore | None = None,
         home: Home | None = None,
-        tenant: str = "",
+        user: str = "",
         now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """See `UnifiedMemory`. Nothing is sent before the first call. Raises UsageError, PackageMissing."""
         self.workflow_id, self.step_id, self.agent_id = workflow_id, step_id, agent_id
         self._now = now
-        folder = "/".join(to_name_part(part) for part in (tenant, workflow_id) if part)
-        self._notes_log = f"workflows/{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
+        folder = f"users/{to_name_part(user)}/" if user else ""
+        folder += f"workflows/{to_name_part(workflow_id)}"
+        self._notes_log = f"{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
         self._archive, self._redis, self._blobs = None, None, None
         self._athena = athena_client
         self._queues: dict[str, TierQueue] = {}
         if home is not None:
-            self._archive = TurnArchive(home, workflow_id, step_id=step_id, agent_id=agent_id, tenant=tenant)
+            self._archive = TurnArchive(home, workflow_id, step_id=step_id, agent_id=agent_id, user=user)
             self._queues["archive"] = TierQueue(clock=clock)
         if redis_store is not None:
             client = redis_keys.connect(redis_store)
-            self._redis = redis_keys.RedisStore(client, workflow_id, step_id=step_id, tenant=tenant)
+            self._redis = redis_keys.RedisStore(client, workflow_id, step_id=step_id, user=user)
             self._queues |= {"ledger": TierQueue(clock=clock), "checkpoint": TierQueue(clock=clock)}
         if blob_storage is not None:
             self._blobs = open_blobs(blob_storage)
@@ -94,7 +95,7 @@ class WorkflowMemory:
         self._summaries = None
         if self._redis is not None and self._blobs is not None:
             chat = partial(home.chat, "summariser", job=JOB) if home is not None else lambda: None
-            self._summaries = SummaryStore(self._redis, self._blobs, f"workflows/{folder}/ltm", chat, now=now)
+            self._summaries = SummaryStore(self._redis, self._blobs, f"{folder}/ltm", chat, now=now)
             self._queues |= {"summary": TierQueue(clock=clock), "summariser": TierQueue(clock=clock)}
         if athena_client is not None:
             self._queues["semantic"] = TierQueue(clock=clock)

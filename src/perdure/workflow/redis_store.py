@@ -49,11 +49,11 @@ def connect(redis_store: Any) -> Any:
 class RedisStore:
     """The keys of one workflow in a Redis-compatible server."""
 
-    def __init__(self, client: Any, workflow_id: str, *, step_id: str, tenant: str = "") -> None:
-        """tenant: part of every key, where one is set."""
+    def __init__(self, client: Any, workflow_id: str, *, step_id: str, user: str = "") -> None:
+        """user: part of every key, where one is set."""
         self._client = client
         workflow = to_name_part(workflow_id)
-        workflow = f"{to_name_part(tenant)}:{workflow}" if tenant else workflow
+        workflow = f"{to_name_part(user)}:{workflow}" if user else workflow
         self.ledger_key = f"ledgers:{workflow}"
         self.summary_key = f"ltm:{workflow}"
         self.checkpoint_key = f"checkpoint:{workflow}:{to_name_part(step_id)}"

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure import log
 from perdure.archive import ingest
 from perdure.capture import session_file
-from perdure.errors import UsageError
+from perdure.errors import PerdureError, UsageError
 from perdure.session.log import make_id
 from perdure.types import Origin
 from perdure.workflow.turns import WorkflowTurn, to_name_part
@@ -29,12 +30,12 @@ _N_TOGETHER = 50  # turns that are archived as one run: a run costs some files, 
 class TurnArchive:
     """What one writer puts into the archive of a home, and all turns of its workflow there."""
 
-    def __init__(self, home: Home, workflow_id: str, *, step_id: str, agent_id: str, tenant: str = "") -> None:
+    def __init__(self, home: Home, workflow_id: str, *, step_id: str, agent_id: str, user: str = "") -> None:
         self._home = home
-        self._workflow = "~".join(to_name_part(part) for part in (tenant, workflow_id) if part)
+        names = [to_name_part(part) for part in (user, workflow_id, step_id, agent_id) if part]
+        self._workflow = ":".join(names[:-2])
         self._session = make_id("s")
-        name = f"{self._workflow}~{to_name_part(step_id)}~{to_name_part(agent_id)}~{self._session}"
-        self._origin = ingest.clean_origin(Origin(RUNTIME, name, self._workflow))
+        self._origin = ingest.clean_origin(Origin(RUNTIME, ":".join([*names, self._session]), self._workflow))
         self._file: session_file.SessionFile | None = None  # until the first turn
         self._n_bytes = 0  # of this writer's session
         self._n_open = 0  # turns that are durable, and not yet archived
@@ -54,7 +55,10 @@ class TurnArchive:
         self._n_bytes += len(data)
         self._n_open += 1
         if self._n_open >= _N_TOGETHER:
-            self.archive()
+            try:
+                self.archive()
+            except PerdureError as error:  # the turn is durable, and the next one tries again
+                log.append_entry(self._home.path, "workflow-waits", session=self._session, code=error.code)
 
     def archive(self) -> None:
         """Move this writer's turns into the archive, where search finds them."""

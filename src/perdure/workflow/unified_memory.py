@@ -34,13 +34,13 @@ class UnifiedMemory:
         blob_storage: Any = None,
         athena_client: SemanticStore | None = None,
         home: Home | None = None,
-        tenant: str = "",
+        user: str = "",
     ) -> None:
         """Any of the back ends may be left out, and its tiers are then off. Nothing is sent before the first call.
 
         redis_store: an address (redis://…) or a synchronous client: ledger and checkpoints; with blobs, the summary.
         blob_storage: a folder, an address (s3://bucket/folder) or a store of obstore: the scratchpad. athena_client:
-        the semantic tier, see `SemanticStore`. home: keeps every turn for good. tenant: part of every key and path.
+        the semantic tier, see `SemanticStore`. home: keeps every turn for good. user: part of every key and path.
         Raises UsageError, PackageMissing.
         """
         self._home = home.clone_for_thread() if home is not None else None
@@ -53,7 +53,7 @@ class UnifiedMemory:
             blob_storage=blob_storage,
             athena_client=athena_client,
             home=self._home,
-            tenant=tenant,
+            user=user,
         )
 
     async def __aenter__(self) -> UnifiedMemory:
