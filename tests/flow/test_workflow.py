@@ -404,12 +404,18 @@ def test_a_killed_agent_goes_on_from_its_checkpoint(redis_url, tmp_path, home):
 # the summary ----------------------------------------------------------------------------------------------------
 
 
-def open_long_workflow(redis_url: str, tmp_path: Path, home: Home | None = None) -> WorkflowMemory:
-    """A workflow that is due for a summary: 80 turns of about 120 tokens."""
-    memory = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url, blob_storage=tmp_path / "blobs", home=home)
-    for number in range(80):
+def log_rows(memory: WorkflowMemory, *, first: int = 0) -> None:
+    """80 turns of about 120 tokens, the facts among the first ones of the workflow."""
+    for number in range(first, first + 80):
         words = " ".join(f"row{number}-{k}" for k in range(40))
-        memory.log_turn(f"t{number}", FACTS[number // 5] if number in (0, 5, 10) else "Go on.", "read", words, 1)
+        thought = FACTS[number // 5] if number in (0, 5, 10) else "Go on."
+        memory.log_turn(f"t{number}", thought, "read", words, 1)
+
+
+def open_long_workflow(redis_url: str, tmp_path: Path, home: Home | None = None) -> WorkflowMemory:
+    """A workflow that is due for a summary."""
+    memory = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url, blob_storage=tmp_path / "blobs", home=home)
+    log_rows(memory)
     return memory
 
 
@@ -437,8 +443,7 @@ def test_a_summary_is_made_once_and_keeps_planted_facts(redis_url, redis_server,
 def test_a_second_generation_keeps_facts_of_the_first(redis_url, tmp_path):
     memory = open_long_workflow(redis_url, tmp_path)
     memory.compress()
-    for number in range(80, 160):
-        memory.log_turn(f"t{number}", "Go on.", "read", " ".join(f"row{number}-{k}" for k in range(40)), 1)
+    log_rows(memory, first=80)
     summary = memory.compress()
     assert summary is not None and all(fact in summary for fact in FACTS)
     assert memory._summaries is not None
@@ -449,14 +454,16 @@ def test_a_second_generation_keeps_facts_of_the_first(redis_url, tmp_path):
 
 
 def test_a_crash_between_the_writes_heals(redis_url, redis_server, tmp_path):
-    """W11: killed after the generation was written, before its copies."""
+    """W11: killed after the second generation was written, before its copies."""
     memory = open_long_workflow(redis_url, tmp_path)
+    first = memory.compress()
+    log_rows(memory, first=80)
     assert memory._summaries is not None
     memory._summaries._write_copies = lambda _: (_ for _ in ()).throw(OSError("killed"))  # type: ignore[method-assign, assignment]
     assert memory.compress() is None and redis_server.client.get("ltm:wf") is None
     other = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url, blob_storage=tmp_path / "blobs")
     summary = other.load_summary()
-    assert summary is not None and FACTS[0] in summary
+    assert summary is not None and summary != first and FACTS[0] in summary
     assert redis_server.client.get("ltm:wf").decode() == summary
     assert (tmp_path / "blobs" / "workflows" / "wf" / "ltm" / "summary.txt").read_text() == summary
     assert other.compress() is None, "it is not made again"
@@ -475,8 +482,7 @@ def test_a_summariser_that_fails_changes_nothing(redis_url, tmp_path, home, monk
     """W10, W36: the turns stay, the old summary stays, and the failure is counted."""
     memory = open_long_workflow(redis_url, tmp_path, home)
     first = memory.compress()
-    for number in range(80, 160):
-        memory.log_turn(f"t{number}", "Go on.", "read", " ".join(f"row{number}-{k}" for k in range(40)), 1)
+    log_rows(memory, first=80)
 
     def fail() -> Any:
         raise ModelUnreachable("no model")
