@@ -190,7 +190,7 @@ class WorkflowMemory:
         return self._queues["summary"].read(self._summaries.load, None)
 
     def compress(self) -> str | None:
-        """Summarise the older half of the ledger if it has grown too long. Return the new summary, or None.
+        """Summarise the older turns of the ledger if it has grown too long. Return the new summary, or None.
 
         A summariser that fails changes nothing, which is counted.
         """

@@ -1,4 +1,4 @@
-"""The summary of a workflow: made of the older half of the ledger when that has grown too long.
+"""The summary of a workflow: made of the older turns of the ledger when that has grown too long.
 
 A generation is one blob that holds the summary and the whole turns that it newly stands for; writing it, if there is
 none of its number, is the commit. `summary.txt` and the value in the Redis-compatible server are copies: a crash
@@ -94,16 +94,19 @@ class SummaryStore:
             known = self.find_newest()
             self._through = known.through if known else ""
         rows = self._redis.read_after(self._through)
-        if sum(_count_tokens(turn) for _, turn in rows) < COMPRESS_TOKENS:
+        n_tokens = [_count_tokens(turn) for _, turn in rows]
+        if sum(n_tokens) < COMPRESS_TOKENS:
             return None
         newest = self.find_newest()
         if newest is not None and newest.through != self._through:  # another agent made it
             self._through = newest.through
             self._write_copies(newest)
             return self.compress()
-        old_rows, new_rows = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-        if not old_rows:
-            return None
+        n_old, n_left_tokens = 0, sum(n_tokens)
+        while n_left_tokens > COMPRESS_TOKENS // 2:
+            n_left_tokens -= n_tokens[n_old]
+            n_old += 1
+        old_rows, new_rows = rows[:n_old], rows[n_old:]
         turns = [turn for _, turn in old_rows]
         n_turns = len(turns) + (newest.n_turns if newest else 0)
         words, by = self._write_summary(turns, [turn for _, turn in new_rows], newest)

@@ -83,7 +83,7 @@ class UnifiedMemory:
         return await self._call(lambda: self._memory.rehydrate_bundle(ledger_tail))
 
     async def compress(self) -> str | None:
-        """Summarise the older half of the ledger if it has grown too long. Return the new summary, or None.
+        """Summarise the older turns of the ledger if it has grown too long. Return the new summary, or None.
 
         Call it after a turn, or from a job: it costs one short read until it is due.
         """
