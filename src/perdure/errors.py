@@ -75,6 +75,7 @@ PerdureError
 ├── ServiceFault               the resident home does not start, stop or work as it should
 ├── DeliveryFault              a target did not take a message; it is tried again
 │   └── DeliveryRefused
+├── TierFault                  a tier of a workflow gave no answer; what was to be written waits
 ├── NothingToExport            no memory has a path below the given one; nothing was written
 └── Busy                       another process holds the lock
     ├── AlreadyServing
@@ -455,6 +456,10 @@ class DeliveryRefused(DeliveryFault):
     """The target refuses this message, so it is not tried again by itself. Correct the table of the target in
     config.toml, or what it names; then run `perdure deliveries retry`.
     """
+
+
+class TierFault(PerdureError):
+    """A tier of a workflow gave no answer. What was to be written waits and is tried again; other tiers go on."""
 
 
 class NothingToExport(PerdureError):

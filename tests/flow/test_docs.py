@@ -24,6 +24,7 @@ from perdure.surfaces.cli import _COMMANDS
 from rig.bot_api import TOKEN, BotApiServer
 from rig.model_server import Answer, ModelServer
 from rig.skill_folders import put_skill
+from rig.tier_servers import RedisServer
 
 ROOT = Path(__file__).parents[2]
 SKILL = "plugins/perdure/skills/perdure/SKILL.md"
@@ -193,6 +194,26 @@ def test_python_of_the_guides_runs(page: str, place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert printed in done.stdout
     assert not model.answers, "everything that was scripted was asked for"
+
+
+def test_the_workflow_guide_goes_on_after_a_restart(place: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow.md").read_text(encoding="utf-8"), re.DOTALL)
+    (place / "server").mkdir()
+    server = RedisServer(place / "server")
+    server.start()
+    try:
+        env = {**os.environ, "PERDURE_HOME": str(place / ".perdure"), "REDIS_URL": server.url}
+        for number in (1, 2):
+            done = subprocess.run(
+                [sys.executable, "-c", block], cwd=place, env=env, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            assert f"### t{number} " in done.stdout and done.stdout.endswith(f"{number} turns in the archive\n")
+    finally:
+        server.kill()
+        server.client.close()
+    found = run('perdure search "which sources"', place)
+    assert "Which sources are there?" in found.stdout
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])

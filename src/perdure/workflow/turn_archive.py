@@ -1,0 +1,162 @@
+"""The turns of a workflow in the home's archive: the truth, from which every turn can be exported.
+
+Each writer has a session of its own (runtime `workflow`), so that no two writers share an offset; the workflow is the
+conversation that groups them. A turn is two lines in the form of a provider's messages: what the agent thought and
+called, and the result. Search and recall read them as those of any other client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure import log
+from perdure.archive import ingest
+from perdure.capture import session_file
+from perdure.errors import PerdureError, UsageError
+from perdure.session.log import make_id
+from perdure.types import Origin
+from perdure.workflow.turns import WorkflowTurn, to_name_part
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+
+RUNTIME = "workflow"
+_N_TOGETHER = 50  # turns that are archived as one run: a run costs some files, and about 40 ms
+
+
+class TurnArchive:
+    """What one writer puts into the archive of a home, and all turns of its workflow there."""
+
+    def __init__(self, home: Home, workflow_id: str, *, step_id: str, agent_id: str, user: str = "") -> None:
+        self._home = home
+        names = [to_name_part(part) for part in (user, workflow_id, step_id, agent_id) if part]
+        self._workflow = ":".join(names[:-2])
+        self._session = make_id("s")
+        self._origin = ingest.clean_origin(Origin(RUNTIME, ":".join([*names, self._session]), self._workflow))
+        self._file: session_file.SessionFile | None = None  # until the first turn
+        self._n_bytes = 0  # of this writer's session
+        self._n_open = 0  # turns that are durable, and not yet archived
+
+    def append(self, turn: WorkflowTurn) -> None:
+        """Write a turn down, durably; after some turns the home archives them.
+
+        Raises UsageError while the owner's settings forbid it.
+        """
+        if self._home.captures.current_pause():
+            raise UsageError("capture is paused, so the turn is not archived; `perdure resume` ends the pause")
+        if refusal := self._home.captures.refusal(self._origin):
+            raise UsageError(f"{refusal}; the turn is not archived")
+        file = self._file or self._begin_file()
+        data = b"".join(msgspec.json.encode(line) + b"\n" for line in to_messages(turn, self._workflow))
+        file.append(data)
+        self._n_bytes += len(data)
+        self._n_open += 1
+        if self._n_open >= _N_TOGETHER:
+            try:
+                self.archive()
+            except PerdureError as error:  # the turn is durable, and the next one tries again
+                log.append_entry(self._home.path, "workflow-waits", session=self._session, code=error.code)
+
+    def archive(self) -> None:
+        """Move this writer's turns into the archive, where search finds them."""
+        if self._file is not None and self._n_open:
+            self._home.captures.archive_session(self._file)
+            self._begin_file()
+            self._n_open = 0
+
+    def export(self) -> list[WorkflowTurn]:
+        """Return every turn of the workflow, each once, by time, also those that other writers have just written."""
+        user = self._home.user
+        open_lines = [
+            line
+            for session in session_file.list_sessions(self._home.path)
+            for _, line in session_file.read_unarchived(self._home.path, session, user)
+        ]  # before the archive: what moves there meanwhile is seen there
+        runs = self._home.archive.ledger.list_conversation_runs(user, RUNTIME, self._origin.conversation)
+        turns: dict[str, WorkflowTurn] = {}
+        for lines in (*(self._home.archive.read(run).split(b"\n") for run in runs), open_lines):
+            for turn in from_messages(lines, self._workflow):
+                turns.setdefault(turn.key, turn)
+        return sorted(turns.values(), key=lambda turn: (turn.timestamp, turn.key))
+
+    def close(self) -> None:
+        """Archive what there is, and delete the file; what cannot be archived now stays for the home's next process."""
+        if self._file is not None:
+            self.archive()
+            self._file.delete()
+            self._file = None
+
+    def _begin_file(self) -> session_file.SessionFile:
+        if self._file is None:
+            self._file = session_file.SessionFile(self._home.path, self._session)
+        config = self._home.config
+        self._file.begin(
+            {
+                "origin": msgspec.to_builtins(self._origin),
+                "from_offset": self._n_bytes,
+                "user": self._home.user,
+                "machine": config.machine,
+                "agent": config.agent,
+            }
+        )
+        return self._file
+
+
+def to_messages(turn: WorkflowTurn, workflow: str) -> list[dict[str, Any]]:
+    """Return a turn as two messages of a provider, from which `from_messages` makes it again."""
+    call = {"id": turn.turn_id, "type": "function", "function": {"name": turn.action, "arguments": "{}"}}
+    return [
+        {
+            "role": "assistant",
+            "id": turn.key,
+            "timestamp": turn.timestamp,
+            "content": turn.thought,
+            "tool_calls": [call],
+            "usage": {"input_tokens": 0, "output_tokens": turn.tokens},
+            "workflow": workflow,
+            "step": turn.step,
+            "agent": turn.agent,
+        },
+        {
+            "role": "tool",
+            "id": f"{turn.key}-result",
+            "timestamp": turn.timestamp,
+            "tool_call_id": turn.turn_id,
+            "content": turn.result,
+        },
+    ]
+
+
+def from_messages(lines: Iterable[bytes], workflow: str) -> list[WorkflowTurn]:
+    """Return the turns of a workflow, of lines that `to_messages` made; one of which anything was forgotten is none."""
+    turns: list[WorkflowTurn] = []
+    thought: dict[str, Any] = {}
+    for line in lines:
+        message = _decode_line(line)
+        if message.get("role") == "assistant":
+            thought = message if message.get("workflow") == workflow else {}
+        elif thought and message.get("id") == f"{thought['id']}-result":
+            turns.append(
+                WorkflowTurn(
+                    turn_id=message["tool_call_id"],
+                    timestamp=thought["timestamp"],
+                    thought=thought["content"],
+                    action=thought["tool_calls"][0]["function"]["name"],
+                    result=message["content"],
+                    tokens=thought["usage"]["output_tokens"],
+                    step=thought["step"],
+                    agent=thought["agent"],
+                )
+            )
+    return turns
+
+
+def _decode_line(line: bytes) -> dict[str, Any]:
+    """Return the object of a line; {} for a torn or empty one."""
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}

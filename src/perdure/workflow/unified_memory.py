@@ -1,0 +1,108 @@
+"""`UnifiedMemory`: the tiers of a workflow for asynchronous programs. Everything it does is `WorkflowMemory`'s.
+
+One thread does the work of one object, call after call, so that the program's own loop never waits for a disk or a
+server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perdure.workflow.memory import N_TAIL, MemoryBundle, SemanticStore, WorkflowMemory
+from perdure.workflow.tier_queue import TierStatus
+from perdure.workflow.turns import WorkflowTurn
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+
+Value = TypeVar("Value")
+
+
+class UnifiedMemory:
+    """The memory of one agent in one step of a workflow. Close it, or use it with `async with`."""
+
+    def __init__(
+        self,
+        workflow_id: str,
+        step_id: str,
+        agent_id: str,
+        *,
+        redis_store: Any = None,
+        blob_storage: Any = None,
+        athena_client: SemanticStore | None = None,
+        home: Home | None = None,
+        user: str = "",
+    ) -> None:
+        """Any of the back ends may be left out, and its tiers are then off. Nothing is sent before the first call.
+
+        redis_store: an address (redis://…) or a synchronous client: ledger and checkpoints; with blobs, the summary.
+        blob_storage: a folder, an address (s3://bucket/folder) or a store of obstore: the scratchpad. athena_client:
+        the semantic tier, see `SemanticStore`. home: keeps every turn for good. user: part of every key and path.
+        Raises UsageError, PackageMissing.
+        """
+        self._home = home.clone_for_thread() if home is not None else None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="perdure-workflow")
+        self._memory = WorkflowMemory(
+            workflow_id,
+            step_id,
+            agent_id,
+            redis_store=redis_store,
+            blob_storage=blob_storage,
+            athena_client=athena_client,
+            home=self._home,
+            user=user,
+        )
+
+    async def __aenter__(self) -> UnifiedMemory:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def log_turn(self, turn_id: str, thought: str, action: str, result: str, tokens: int = 0) -> None:
+        """Record a turn in the home's archive and in all tiers that are on.
+
+        turn_id: unique within the step; the same turn told again is there once. action: a tool, a sub-agent, or a kind
+        of decision. What a tier does not take now waits and is counted; nothing is raised for it.
+        """
+        await self._call(lambda: self._memory.log_turn(turn_id, thought, action, result, tokens))
+
+    async def save_checkpoint(self, state: str | Mapping[str, Any]) -> None:
+        """Save a snapshot of the agent's own state (JSON, or what becomes JSON); the last one counts."""
+        await self._call(lambda: self._memory.save_checkpoint(state))
+
+    async def load_checkpoint(self) -> str | None:
+        """Return the last checkpoint of this step as it was saved, or None."""
+        return await self._call(self._memory.load_checkpoint)
+
+    async def rehydrate_bundle(self, ledger_tail: int = N_TAIL) -> MemoryBundle:
+        """Return the five parts that an agent reads before it begins or goes on; parts that are off are empty."""
+        return await self._call(lambda: self._memory.rehydrate_bundle(ledger_tail))
+
+    async def compress(self) -> str | None:
+        """Summarise the older turns of the ledger if it has grown too long. Return the new summary, or None.
+
+        Call it after a turn, or from a job: it costs one short read until it is due.
+        """
+        return await self._call(self._memory.compress)
+
+    async def export(self) -> list[WorkflowTurn]:
+        """Return every turn of the workflow from the home's archive, each once, by time; [] without a home."""
+        return await self._call(self._memory.export)
+
+    async def status(self) -> dict[str, TierStatus]:
+        """Return what became of the writes, for each tier that is on and for the archive."""
+        return await self._call(self._memory.status)
+
+    async def close(self) -> None:
+        """Try again what waits, let the home archive what it took, and end the thread."""
+        await self._call(self._memory.close)
+        self._thread.shutdown()
+        if self._home is not None:
+            self._home.close()
+
+    async def _call(self, call: Callable[[], Value]) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
