@@ -2,9 +2,9 @@
 
 Every memory passes it, whoever states it: rules, the miner, an agent, an import, the owner. What it discards was said
 in a conversation or stands in a file, which the archive keeps. Not judged by their form are explicit words of the owner
-(`perdure remember`, an edit, an import), files of the memory tool and values of programs. The command line asks the owner before it stores
-words that the gate would discard from anybody else. With `memories.review`, what passes and somebody else drafted is
-held until the owner accepts it.
+(`perdure remember`, an edit, an import), files of the memory tool and values of programs. The command line asks the
+owner before it stores words that the gate would discard from anybody else. With `memories.review`, what passes and
+somebody else drafted is held until the owner accepts it.
 """
 
 from __future__ import annotations

@@ -423,3 +423,9 @@ def copy(home: Path, user: str, target: Path) -> None:
         make_folder(get_path(target, user).parent)
         with contextlib.closing(StateFile(home, user)) as state:
             state.copy_to(get_path(target, user))
+
+
+def copy_all(home: Path, target: Path) -> None:
+    """Write the state of every user into another home."""
+    for path in sorted((home / "state").glob("*.db")):
+        copy(home, path.stem, target)

@@ -24,7 +24,7 @@ from langgraph.checkpoint.base import Checkpoint as GraphCheckpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from perdure.errors import UsageError
-from perdure.frameworks.home_thread import HomeThread, InHomeThread
+from perdure.frameworks.home_calls import HomeCaller, HomeCalls
 from perdure.home import Home
 from perdure.state.store import Checkpoint, PendingWrite, StateFile
 
@@ -32,13 +32,13 @@ _Place = tuple[str, str, str]  # thread, namespace and id of a checkpoint
 _Row = tuple[Checkpoint, Sequence[PendingWrite]]
 
 
-class PerdureSaver(InHomeThread, BaseCheckpointSaver[int]):
+class PerdureSaver(HomeCaller, BaseCheckpointSaver[int]):
     """The checkpoints of a home. Any thread and event loop may use it, and several processes at once."""
 
     def __init__(self, home: Home, *, serde: SerializerProtocol | None = None) -> None:
         """serde: as for every checkpointer of LangGraph."""
         super().__init__(serde=serde)
-        self._home = HomeThread(home)
+        self._home = HomeCalls(home)
 
     # reading ----------------------------------------------------------------------------------------------
 

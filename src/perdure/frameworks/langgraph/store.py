@@ -34,7 +34,7 @@ from langgraph.store.base import (
 
 from perdure.archive.memory_events import STORED
 from perdure.errors import Busy, ModelFault, UsageError
-from perdure.frameworks.home_thread import HomeThread, InHomeThread
+from perdure.frameworks.home_calls import HomeCaller, HomeCalls
 from perdure.frameworks.json_value import fits, list_texts, to_json
 from perdure.home import Home
 from perdure.memories.store import MAX_TEXT_BYTES, MemoryDraft
@@ -49,7 +49,7 @@ _S_PER_MIN = 60.0
 _MAX_FIRST_VECTORS = 500  # some seconds
 
 
-class PerdureStore(InHomeThread, BaseStore):
+class PerdureStore(HomeCaller, BaseStore):
     """A store in a home. Any thread and event loop may use it, and several processes at once."""
 
     supports_ttl = True
@@ -61,7 +61,7 @@ class PerdureStore(InHomeThread, BaseStore):
         """
         self._fields = tuple(fields)
         self.ttl_config = ttl
-        self._home = HomeThread(home)
+        self._home = HomeCalls(home)
         self._is_checked = False  # for items whose memories a killed process did not make
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 Work = Callable[[Home, StateFile], Answer]  # what is to be done with a home and the state file of its user
 
 
-class HomeThread:
+class HomeCalls:
     """The thread, with a clone of a home that is made at its first use. Close it before the home."""
 
     def __init__(self, home: Home) -> None:
@@ -56,10 +56,10 @@ class HomeThread:
         self._thread.shutdown()
 
 
-class InHomeThread:
-    """Something that works in a `HomeThread`, and is closed with it."""
+class HomeCaller:
+    """Whatever calls a home through `HomeCalls`, and is closed with it."""
 
-    _home: HomeThread
+    _home: HomeCalls
 
     def close(self) -> None:
         """Release every file. Nothing is lost by not calling it."""
