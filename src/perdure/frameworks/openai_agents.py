@@ -16,6 +16,7 @@ from typing import Any
 
 from perdure.context import Context
 from perdure.errors import UsageError
+from perdure.floor.layers import Layers
 from perdure.frameworks.home_calls import HomeCaller, HomeCalls
 from perdure.frameworks.json_value import to_json
 from perdure.home import Home
@@ -38,6 +39,7 @@ class PerdureSession(HomeCaller):
         self._home = HomeCalls(home)
         self._cwd = cwd
         self._context: Context | None = None  # of the newest message
+        self._floor: Layers | None = None  # as it stood before the first item of this process
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return the items, oldest first. limit: the newest so many."""
@@ -53,6 +55,7 @@ class PerdureSession(HomeCaller):
 
     def _add(self, home: Home, state: StateFile, rows: Sequence[SessionItem]) -> None:
         """Append, then capture: what a killed process did not capture any more comes first."""
+        self._read_floor(home)
         state.add_session_items(self.session_id, rows)
         waiting = [item for item in state.list_session_items(self.session_id) if not item.is_captured]
         messages = to_messages((item.id, json.loads(item.body)) for item in waiting)
@@ -92,9 +95,15 @@ class PerdureSession(HomeCaller):
     def _find_context(self, home: Home, message: str) -> Context:
         """Recall once for each message: the calls of one turn read the same."""
         if self._context is None or self._context.message != message:
-            floor = self._context.floor if self._context else None
+            floor = self._read_floor(home)
             self._context = home.context(message, floor=floor, cwd=self._cwd, session=Live(self.session_id))
         return self._context
+
+    def _read_floor(self, home: Home) -> Layers:
+        """Read it once: what stands before a session stays as it is, for the provider's cache."""
+        if self._floor is None:
+            self._floor = home.floor.layers(cwd=self._cwd)
+        return self._floor
 
 
 def read_text(content: Any) -> str:
