@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -521,7 +522,7 @@ def test_capability_recalls_captures_and_brings_tools(home):
     calls += [("remember", {"text": "ok"})]
     with PerdureMemory(home, "tuesday") as memory:
         asked, history = say(home, [Answer(calls=calls), Answer("9090.")], [QUESTION], capabilities=[memory])
-    assert "port 9090" in asked[0] and asked[0].index(QUESTION) < asked[0].index("port 9090")
+    assert "port 9090" in asked[0] and asked[0].index(QUESTION) < asked[0].index("[perdure-recall")
     assert "quokka-3" in asked[1] and "Not kept: " in asked[1], "a refusal is an answer to the model"
     assert not any("perdure-recall" in str(getattr(part, "content", "")) for part in history[0].parts)
     hits = home.search("staging server listens").hits
@@ -552,6 +553,35 @@ def test_history_processor_and_toolset_serve_alone(home):
         "Yes.",
     ]
     assert [hit.role for hit in home.search("really").hits] == ["user"]
+
+
+# the guide ------------------------------------------------------------------------------------------------
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "builders.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "package"), [(0, "langgraph"), (2, "agents"), (3, "pydantic_ai")], ids=lambda value: str(value)
+)
+def test_program_of_the_guide_remembers_after_a_restart(number, package, tmp_path):
+    """In ten lines: of the second process the request holds what the model said in the first."""
+    pytest.importorskip(package)
+    assert len(BLOCKS[number].splitlines()) <= 12 and len(BLOCKS) == 4
+    assert sum(bool(line) and "import" not in line for line in BLOCKS[number].splitlines()) <= 10
+    for text, earlier in (("You are Ann, of course.", ""), ("Still Ann.", "You are Ann, of course.")):
+        with ModelServer(answers=[Answer(text)]) as model:
+            done = run_program(BLOCKS[number], tmp_path / "home", model=f"{model.url}/v1", check=False)
+            assert done.returncode == 0, done.stderr
+            assert text in done.stdout
+            (request,) = model.requests
+            assert earlier in json.dumps(request.body)
+
+
+def test_store_of_the_guide_answers(tmp_path):
+    pytest.importorskip("langgraph")
+    done = run_program("import perdure\n" + BLOCKS[1], tmp_path / "home")
+    assert done.stdout == "Ann drinks green tea in the morning.\n"
 
 
 # the examples ---------------------------------------------------------------------------------------------
