@@ -12,6 +12,9 @@ from perdure.captures import Captures
 from perdure.errors import PerdureError
 from perdure.floor.room import FloorRoom
 from perdure.forgetting import Forgetting
+from perdure.frameworks.langgraph import PerdureSaver, PerdureStore
+from perdure.frameworks.openai_agents import PerdureSession
+from perdure.frameworks.pydantic_ai import PerdureMemory
 from perdure.home import Home, open_home
 from perdure.memories.room import MemoryRoom
 from perdure.memories.store import KeepResult, MemoryDraft
@@ -78,6 +81,11 @@ def python() -> str:
         purpose = (inspect.getdoc(kind) or "").partition("\n\n")[0]
         out.append(f"\n## home.{room}\n\n{purpose}\n")
         out += _methods(kind, f"home.{room}.")
+    out.append("\n## perdure.frameworks\n\nA home in the shapes of other frameworks: docs/builders.md.\n")
+    for shape in (PerdureStore, PerdureSaver, PerdureSession, PerdureMemory):
+        out.append(_function(shape.__name__, shape))
+        own = (member for name, member in vars(shape).items() if inspect.isfunction(member) and name[0] != "_")
+        out += [_function(f"{shape.__name__}.{member.__name__}", member) for member in own]
     for noun in (
         Filters,
         SearchResult,

@@ -18,6 +18,7 @@ from perdure import disk
 from perdure.access import block_cache, shown_alerts
 from perdure.archive import forget, stage
 from perdure.archive.forget import ForgetTarget
+from perdure.archive.memory_events import STORED
 from perdure.capture import credential, policy, session_file, transcripts
 from perdure.captures import Captures
 from perdure.connections import Connections, utc_now
@@ -305,6 +306,7 @@ class Forgetting:
         self._captures.drain()
         now, journal = now or utc_now(), self._connections.journal()
         forgotten = self.memories_of(memories=memories) if memories else []
+        self._forget_state(doomed, forgotten)
         if doomed or forgotten:
             forget.record_tombstones(journal, doomed, forgotten, now=now)
         if floor_lines:
@@ -313,6 +315,19 @@ class Forgetting:
             floor_forget.record_tombstones(journal, floor_lines, now=now)
             self._drop_floor()
         return self.apply_tombstones()
+
+    def _forget_state(self, doomed: Sequence[ForgetTarget], memories: Sequence[Memory]) -> None:
+        """Delete what programs keep of these turns and memories: while their words are known, so before all else."""
+        from perdure.state.store import StateFile, get_path
+
+        if not get_path(self._path, self._user).exists():
+            return
+        turns = [target.turn for target in doomed if target.turn is not None]
+        texts = [part.text for turn in turns for part in turn.parts] + [memory.text for memory in memories]
+        sessions = {target.run.conversation for target in doomed}
+        paths = {memory.path for memory in memories if memory.how == STORED}
+        with contextlib.closing(StateFile(self._path, self._user)) as state:
+            state.forget(texts, paths=paths, sessions=sessions)
 
     def apply_tombstones(self) -> list[str]:
         """Apply what is recorded as forgotten and not yet applied; return the ids of the runs that changed."""
@@ -494,6 +509,8 @@ def copy_user(home: Path, user: str, target: Path, floors: Mapping[Path, str]) -
     floors: folder of pages -> its name below `agents/` there. The caller blocks writes to the archive. Raises
     UsageError.
     """
+    from perdure.state import store as state_store
+
     if target.resolve().is_relative_to(home.resolve()):
         raise UsageError(f"{target} is inside the home; name a folder outside it")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -510,6 +527,7 @@ def copy_user(home: Path, user: str, target: Path, floors: Mapping[Path, str]) -
     off_record = policy.read_incognito_list(home, user, is_own=user == settings.load(home).user)
     if off_record:  # sessions that must never be captured stay excluded there
         disk.write_file(target / "incognito", off_record)
+    state_store.copy(home, user, target)
     disk.write_file(target / "config.toml", f"user = {json.dumps(user)}\n".encode())
     disk.sync_files([path for path in target.rglob("*") if path.is_file()], root=target)
 
@@ -524,6 +542,8 @@ def _copy_folder(source: Path, target: Path) -> None:
 
 def delete_user_files(home: Path, user: str) -> None:
     """Delete the files of a user in this home outside of archive, index and floor."""
+    from perdure.state import store as state_store
+
     grants.delete_grants_to(home, user)
     grants.delete_cache(home)
     transcripts.delete_pending_texts(home)
@@ -539,6 +559,7 @@ def delete_user_files(home: Path, user: str) -> None:
         if path.is_file() and _read_owner(path) == user:
             path.unlink(missing_ok=True)
     session_file.delete_files(home, user)
+    state_store.delete(home, user)
     _delete_credential(home, user)
     if user == settings.load(home).user:  # its targets are theirs
         shutil.rmtree(home / "deliveries", ignore_errors=True)

@@ -349,7 +349,7 @@ class Memory:
     stated_at: datetime  # when it was said; decides which memory is current
     recorded_at: datetime  # when Perdure noted it
     trust: Trust  # the lowest of its lineage
-    how: str  # stated (by rules, from what a person typed), remembered, mined, consolidated, imported, file
+    how: str  # stated (by rules, from what a person typed), remembered, mined, consolidated, imported, file, stored
     sources: tuple[Span, ...] = ()  # the turns behind it
     made_from: tuple[str, ...] = ()  # memories that it was made from
     entities: tuple[str, ...] = ()

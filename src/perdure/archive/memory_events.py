@@ -22,6 +22,7 @@ from perdure.types import Memory, Span
 EVENT_TYPE = "memories"
 USED = "used"  # event type: the injected cues that the answer used
 FILE = "file"  # origin of a memory that holds a file of the memory tool
+STORED = "stored"  # origin of a memory by which a value in a program's store is found
 LABELLED = "labelled"  # event type: a person said whether a cue, or a whole block in shadow, belonged to its message
 WRONG, RIGHT = "wrong", "right"  # the labels; "" takes one back. A cue is only ever wrong
 INJECTED = "injected"  # event type, as in archive.injections

@@ -13,6 +13,7 @@ import io
 import os
 import stat
 import tarfile
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from perdure.archive.manifest import ArchiveManifest, EventRecord, RunRecord
 from perdure.archive.run_files import zstd
 from perdure.disk import make_folder, sync_folder, to_perdure_error
 from perdure.errors import ArchiveFault, DamagedRun, UsageError
+from perdure.state import store as state_store
 from perdure.types import Run
 
 # verify -------------------------------------------------------------------------------------------------------
@@ -311,6 +313,7 @@ def _compute_digest(runs: dict[str, str], events: list[str]) -> str:
 # backup -------------------------------------------------------------------------------------------------------
 
 _KEPT = ("archive", "agents", "config.toml", "incognito", "paused", "writers")
+_STATE = "state"  # copied through SQLite: programs may be writing there
 _LEVEL = 6
 _NOTE = "perdure-backup.txt"
 
@@ -327,10 +330,14 @@ def write_backup(home: Path, target: Path, digest: str, *, progress: Callable[[i
             with (
                 zstd.ZstdFile(file, "wb", level=_LEVEL) as compressed,
                 tarfile.open(fileobj=compressed, mode="w|") as tar,
+                tempfile.TemporaryDirectory(prefix="perdure-state-") as copies,
             ):
                 _add_text(tar, f"Perdure backup\ndigest {digest}\n")
-                for path in _list_files(home):
-                    tar.add(path, arcname=str(path.relative_to(home)), recursive=False)
+                state_store.copy_all(home, Path(copies))
+                files = [(path, home) for path in _list_files(home)]
+                files += [(path, Path(copies)) for path in sorted((Path(copies) / _STATE).glob("*.db"))]
+                for path, top in files:
+                    tar.add(path, arcname=str(path.relative_to(top)), recursive=False)
                     n_files += 1
                     if progress:
                         progress(n_files)
@@ -383,7 +390,7 @@ def restore_backup(backup_path: Path, home: Path) -> str:
 
 def _is_backup_name(home: Path, name: str) -> bool:
     """Return True if `write` puts files with this name into a backup, and the name stays inside the home."""
-    return name.split("/", 1)[0] in _KEPT and (home / name).resolve().is_relative_to(home.resolve())
+    return name.split("/", 1)[0] in (*_KEPT, _STATE) and (home / name).resolve().is_relative_to(home.resolve())
 
 
 def _read_digest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:

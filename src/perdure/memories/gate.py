@@ -2,9 +2,9 @@
 
 Every memory passes it, whoever states it: rules, the miner, an agent, an import, the owner. What it discards was said
 in a conversation or stands in a file, which the archive keeps. Not judged by their form are explicit words of the owner
-(`perdure remember`, an edit, an import) and files of the memory tool. The command line asks the owner before it stores
-words that the gate would discard from anybody else. With `memories.review`, what passes and somebody else drafted is
-held until the owner accepts it.
+(`perdure remember`, an edit, an import), files of the memory tool and values of programs. The command line asks the
+owner before it stores words that the gate would discard from anybody else. With `memories.review`, what passes and
+somebody else drafted is held until the owner accepts it.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def find_refusal(
     An order that the owner stores is kept; recall leaves it out until they allow it. One that rules found in their
     messages is held for their review. Their secrets are masked.
     """
-    is_file_or_import = how in (memory_events.FILE, "imported")
+    is_no_statement = how in (memory_events.FILE, memory_events.STORED, "imported")
     is_chosen_by_owner = trust == "owner" and how in _EXPLICIT_WAYS
-    if not (is_file_or_import or is_chosen_by_owner) and (reason := find_weakness(memory_text, list_facts)):
+    if not (is_no_statement or is_chosen_by_owner) and (reason := find_weakness(memory_text, list_facts)):
         return GateRefusal(reason, EXPLANATIONS[reason])
     if trust == "owner" and how in _OWNER_WAYS:
         return None

@@ -138,16 +138,28 @@ class MemoryRoom(Memories):
     # search -----------------------------------------------------------------------------------------------
 
     def search(
-        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False, mode: str | None = None
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        every: bool = False,
+        touch: bool = False,
+        mode: str | None = None,
+        paths: Collection[str] | None = None,
     ) -> list[MemoryHit]:
         """Return memories that match by words and meaning, best first, with their scores. Retired ones never match.
 
         every: superseded ones too. touch: note that those found were used; without it nothing is written. mode:
-        "keyword" to use no model.
+        "keyword" to use no model. paths: only the principal's own memories at exactly these paths.
         """
         if limit < 1:
             raise UsageError("the limit must be at least 1")
-        hits = self._nearest(query, limit=limit, fits=lambda memory: every or memory.is_current, mode=mode)
+
+        def is_asked_for(memory: Memory) -> bool:
+            is_at_path = paths is None or (memory.path in paths and not memory.shared_by)
+            return is_at_path and (every or memory.is_current)
+
+        hits = self._nearest(query, limit=limit, fits=is_asked_for, mode=mode)
         own_ids = [hit.memory.memory_id for hit in hits if not hit.memory.shared_by]
         if touch and own_ids:
             self._note_used(own_ids, by="search")

@@ -34,7 +34,8 @@ from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Principal, S
 _MAX_COMPARED_WORDS, _MIN_SHARED_WORDS = 8, 2  # telling words by which memories about one thing are found
 MAX_TEXT_BYTES = 8192  # of one memory: a statement, not a document (row M13)
 _MEMORY_ID_PREFIX = "mem-"
-_COMPARED_LITERALLY = (memory_events.FILE, "edited")  # a file is no single statement; a correction is exact
+# A file or a value is no single statement; a correction is exact.
+_COMPARED_LITERALLY = (memory_events.FILE, memory_events.STORED, "edited")
 
 
 @dataclass(frozen=True)
