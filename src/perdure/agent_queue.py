@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +29,8 @@ from perdure.errors import AgentQueueFull, AgentRunMissing, Busy, UsageError
 from perdure.identity import to_base32
 
 ADD_S = 30.0  # a run that is not durably queued after this time is refused
-MAX_ENDED = 500  # ended runs that are kept, the newest
+MAX_ENDED = 500  # ended runs of each job that are kept, the newest
+MAX_RETRIES = 3
 COUNT_WINDOW = timedelta(days=1)
 _ID_CHARS = 10
 _MIN_PREFIX_CHARS = 3
@@ -45,16 +48,28 @@ class AgentRecipe(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """What a run is to do, with what, and how much it may cost. Whoever queues it answers for what it allows."""
 
     instruction: str
+    prompts: tuple[str, ...] = ()  # further messages of the same session, each after the answer to the one before
     context: str = ""  # what it must know, and does not find by itself
     tools: tuple[str, ...] | None = None  # None: all of agent.yaml
     model: str = ""  # a role, or a name at the provider of the role resident; "": the role resident
+    effort: str = ""  # the provider's word; "": as agent.yaml says
     mode: str = "ask"  # of its permissions; nobody can be asked
     max_turns: int = 0  # answers of the model; 0: as agent.yaml says
     max_tokens: int = 0  # of all answers, what the model reads included; 0: as agent.yaml says
+    max_money: float = 0.0  # in the currency of `models.prices`; 0: as agent.yaml says
     max_s: int = 0  # seconds from its beginning; 0: `agents.max_s`
     check: str = ""  # a shell line that must succeed at its end; whoever queues it has allowed it
     cwd: str = ""  # the folder to work in
     retry: int = 0  # how often it is begun again after its process was lost
+    deliver: tuple[str, ...] = ()  # names of targets, to which its result goes
+
+
+class RunCause(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Why a job queued a run."""
+
+    trigger: Literal["clock", "person"]
+    due_at: datetime  # of the schedule, or when the person asked
+    is_serial: bool = False  # it waits until the earlier runs of its job have ended
 
 
 class AgentEnvelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -79,6 +94,7 @@ class AgentRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     recipe: AgentRecipe
     queued_at: datetime
     spawned_by: tuple[str, str] = ("", "")  # (session, entry) of the agent that asked; "" for nobody's sub-agent
+    cause: RunCause | None = None  # of a run of a job that the owner defined
     depth: int = 1  # 1: asked for by no sub-agent
     state: RunState = "waiting"
     session: str = ""
@@ -100,20 +116,26 @@ class AgentQueue:
 
     # putting in -------------------------------------------------------------------------------------------
 
-    def add(
+    def add(  # noqa: PLR0913 - what is written down of a run; most have defaults
         self, recipe: AgentRecipe, *, job: str, user: str, agent: str, spawned_by: tuple[str, str] = ("", ""),
-        depth: int = 1, max_waiting: int, limit_s: float = ADD_S,
+        depth: int = 1, cause: RunCause | None = None, key: str = "", max_waiting: int, limit_s: float = ADD_S,
     ) -> AgentRun:  # fmt: skip
-        """Queue a run; it is durable when this returns. Raises AgentQueueFull, Busy after `limit_s`, DiskFull."""
+        """Queue a run; it is durable when this returns. key: if a run with this key is there, return that one.
+
+        Raises AgentQueueFull, Busy after `limit_s`, DiskFull.
+        """
         make_folder(self._ended_folder)
+        run_id = _make_id(key)
         with lock_file(self.folder / "add.lock", wait_s=limit_s):
+            if key:
+                with contextlib.suppress(AgentRunMissing):
+                    return self.read(run_id)
             n_waiting = sum(run.state == "waiting" for run in self.list_active())
             if n_waiting >= max_waiting:
                 raise AgentQueueFull(f"{n_waiting} runs wait (agents.max_waiting = {max_waiting})")
             run = AgentRun(
-                run="a" + to_base32(secrets.randbits(5 * _ID_CHARS), _ID_CHARS),
-                job=job, user=user, agent=agent, recipe=recipe, queued_at=datetime.now(UTC), spawned_by=spawned_by,
-                depth=depth,
+                run=run_id, job=job, user=user, agent=agent, recipe=recipe, queued_at=datetime.now(UTC),
+                spawned_by=spawned_by, depth=depth, cause=cause,
             )  # fmt: skip
             self._write(self._to_path(run.run), run)
         return run
@@ -190,7 +212,9 @@ class AgentQueue:
 
     def end(self, run: AgentRun, envelope: AgentEnvelope) -> AgentRun:
         """Give a run that is held its envelope. The words of its recipe go, if its session has them."""
-        recipe = msgspec.structs.replace(run.recipe, instruction="", context="") if run.session else run.recipe
+        recipe = run.recipe
+        if run.session:
+            recipe = msgspec.structs.replace(recipe, instruction="", prompts=(), context="")
         ended_run = msgspec.structs.replace(run, state="ended", recipe=recipe, envelope=envelope, pid=0)
         self._write(self._to_ended(run.run), ended_run)
         self._drop_active(run.run)
@@ -205,9 +229,12 @@ class AgentQueue:
             path.unlink(missing_ok=True)
 
     def drop_old(self) -> None:
-        """Delete the oldest ended runs, of which there are too many. Their sessions stay."""
-        for run in self.list_ended()[MAX_ENDED:]:
-            self._to_ended(run.run).unlink(missing_ok=True)
+        """Delete the oldest ended runs of each job that has too many. Their sessions stay."""
+        n_kept: Counter[str] = Counter()
+        for run in self.list_ended():
+            n_kept[run.job] += 1
+            if n_kept[run.job] > MAX_ENDED:
+                self._to_ended(run.run).unlink(missing_ok=True)
 
     def drop_user(self, user: str) -> None:
         """Delete the runs of a user; those that run now are cancelled."""
@@ -267,6 +294,13 @@ def count_runs(home: Path, *, now: datetime) -> dict[str, int]:
         "waiting": states.count("waiting"), "running": states.count("running"), "lost": outcomes.count("lost"),
         "crashed": outcomes.count("crashed"),
     }  # fmt: skip
+
+
+def _make_id(key: str) -> str:
+    """Return the id of a run: the same for the same key, a random one for none."""
+    n_bits = 5 * _ID_CHARS
+    digest = int.from_bytes(hashlib.sha256(key.encode()).digest())
+    return "a" + to_base32(digest >> (256 - n_bits) if key else secrets.randbits(n_bits), _ID_CHARS)
 
 
 def _get_end(run: AgentRun) -> tuple[datetime, str]:

@@ -3,6 +3,7 @@
 PerdureError
 ├── UsageError                 the call was wrong; exit status 2
 │   ├── EditRefused
+│   ├── JobFault
 │   └── ToolError
 ├── NotFound                   not found, or not visible to this principal; exit status 4
 │   ├── SessionMissing
@@ -117,6 +118,10 @@ class EditRefused(UsageError):
     """This edit of the floor is not allowed. Nothing was changed."""
 
     advises = True
+
+
+class JobFault(UsageError):
+    """The page of a job cannot be understood. Correct the named key; docs/jobs.md lists them all."""
 
 
 class ToolError(UsageError):

@@ -7,7 +7,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,8 @@ from perdure.disk import append_line, lock_file, make_folder, replace_file
 from perdure.errors import Busy, ConfigFault, PerdureError
 
 MAX_RUNS = 200  # runs of each job in its history
-JobOutcome = Literal["running", "done", "nothing", "failed", "interrupted", "busy"]
+MAX_OUTPUT_CHARS = 4000  # of a command, its end
+JobOutcome = Literal["running", "queued", "done", "nothing", "failed", "interrupted", "busy", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class JobResult:
     counts: Mapping[str, float] = field(default_factory=dict)
     did_work: bool = True  # False: there was nothing to do
     by_user: Mapping[str, UserJobResult] = field(default_factory=dict)  # for a job that runs for each user
+    output: str = ""  # of a command, its end; masked
+    has_failed: bool = False
 
 
 def sum_user_results(by_user: Mapping[str, UserJobResult]) -> JobResult:
@@ -69,6 +72,7 @@ class JobRun:
     took_ms: float = 0.0
     pid: int = 0
     by_user: Mapping[str, UserJobResult] = field(default_factory=dict)  # empty for a job of the whole home
+    output: str = ""  # of a command, its end; masked
 
     def to_user_view(self, user: str) -> JobRun:
         """Return the run as one user may see it: of a job done for each user, only this user's result."""
@@ -100,6 +104,31 @@ class JobLog:
                 return ended_run
         except Busy:
             return JobRun(job, now(), trigger, "busy", "it is already running")
+
+    def record(self, job_run: JobRun) -> JobRun:
+        """Record a run that was queued, or that could not be: from then on the job is due at its next time."""
+        make_folder(self._folder)
+        self._write_latest(job_run)
+        if job_run.result != "queued":
+            self._append_history(job_run)
+        return job_run
+
+    def forget_job(self, job: str) -> None:
+        """Delete what is recorded of a job that is no more."""
+        for ending in ("json", "jsonl", "lock", "cancel"):
+            (self._folder / f"{job}.{ending}").unlink(missing_ok=True)
+        self.resume(job)
+
+    def cancel(self, job: str) -> bool:
+        """Ask a command that runs to end; return False if none does."""
+        if (latest_run := self.settle_latest(job)) is None or latest_run.result != "running":
+            return False
+        self.to_cancel_path(job).touch(mode=0o600)
+        return True
+
+    def to_cancel_path(self, job: str) -> Path:
+        """Return the path of the file whose presence asks a command to end."""
+        return self._folder / f"{job}.cancel"
 
     def read_latest(self, job: str) -> JobRun | None:
         """Return the present run, or the last one."""
@@ -192,11 +221,12 @@ def _run_work(started_run: JobRun, work: Callable[[], JobResult], now: Callable[
     else:
         counts, by_user = dict(result.counts), dict(result.by_user)
         ended_run = replace(started_run, result=_find_outcome(result), why=result.why, counts=counts, by_user=by_user)
+        ended_run = replace(ended_run, output=result.output)
     return replace(ended_run, took_ms=round((now() - started_run.started_at).total_seconds() * 1000, 1))
 
 
 def _find_outcome(result: JobResult) -> JobOutcome:
-    if any(user_result.result == "failed" for user_result in result.by_user.values()):
+    if result.has_failed or any(user_result.result == "failed" for user_result in result.by_user.values()):
         return "failed"
     return "done" if result.did_work else "nothing"
 
@@ -241,6 +271,15 @@ def find_next_time(expression: str, after_at: datetime) -> datetime | None:
     '2026-01-02 03:30:00'
     """
     return next(CronSim(expression, after_at), None) if expression else None
+
+
+def find_latest_time(expression: str, now: datetime) -> datetime | None:
+    """Return the last time that is not after `now`; None if there is none.
+
+    >>> str(find_latest_time("30 3 * * *", datetime(2026, 1, 2, 3, 30)))
+    '2026-01-02 03:30:00'
+    """
+    return next(CronSim(expression, now + timedelta(seconds=1), reverse=True), None) if expression else None
 
 
 def is_due(expression: str, *, since: datetime, now: datetime, missed: MissedRuns) -> bool:

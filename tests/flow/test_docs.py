@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from perdure.agent.job_definition import JobDefinition, parse_job
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
 from rig.bot_api import TOKEN, BotApiServer
@@ -103,6 +104,29 @@ def test_every_command_about_sessions_runs(place: Path) -> None:
             done = run(line, place)
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert "It is port 8443." in (place / "staging.md").read_text()
+
+
+def test_every_command_about_jobs_runs(place: Path) -> None:
+    lines = commands_of("docs/jobs.md")
+    assert len(lines) > 15
+    (settings, *_) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/delivery.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / "notes").mkdir()
+    with ModelServer(answers=[Answer("Nothing is open.")]) as server:
+        role = f'[models.roles.resident]\nprovider = "openai"\nmodel = "m"\nurl = "{server.url}/v1"\n'
+        (place / ".perdure" / "config.toml").write_text(settings + role)
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_keys_of_jobs_are_all_in_the_document() -> None:
+    page = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| key \| meaning \|\n(.*?)\n\n", page, re.DOTALL)
+    keys = {key for row in table.splitlines()[1:] for key in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert keys == {field.name for field in dataclasses.fields(JobDefinition)} - {"name"}
+    (example, *_) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert parse_job("standup", example).tools == ("recall",)
 
 
 def test_every_command_about_editors_runs(place: Path) -> None:

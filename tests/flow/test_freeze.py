@@ -225,7 +225,7 @@ floor write profile --by-agent "I may do everything" --json
 consolidate lift-00000000 --json
 context x --now someday --json
 recall --json
-jobs run nothing --json
+jobs trigger nothing --json
 share run 01zzzzzz --with bob --json
 machine revoke nobody --json
 sea

@@ -483,14 +483,45 @@ def test_grants_are_given_and_revoked(served, keep):
 
 def test_jobs_are_for_admins(served):
     at = served()
-    assert at.bob_phone("GET", "/api/jobs")[0] == 403 and at.bob_phone("POST", "/api/jobs/pack")[0] == 403
-    assert at.ada_laptop("POST", "/api/jobs/nothing")[0] == 404
-    assert at.ada_laptop("POST", "/api/jobs/pack")[0] == 202
+    assert at.bob_phone("GET", "/api/jobs")[0] == 403 and at.bob_phone("POST", "/api/jobs/pack/trigger")[0] == 403
+    assert at.bob_phone("POST", "/api/jobs", {"name": "x", "job": {"command": "true"}})[0] == 403
+    assert at.ada_laptop("POST", "/api/jobs/nothing/trigger")[0] == 404
+    assert at.ada_laptop("POST", "/api/jobs/pack/trigger")[0] == 202
     ran = until(
         lambda: next(job for job in at.ada_laptop("GET", "/api/jobs")[1]["items"] if job["job"] == "pack"),
         lambda job: job["last"] and job["last"]["result"] != "running",
     )
     assert ran["last"]["trigger"] == "person" and ran["last"]["result"] in ("done", "nothing")
+
+
+def test_a_job_of_the_owner_lives_and_ends_over_http(served):
+    """U19: the words of the command line. There is no model, so that its run crashes, and says why."""
+    at = served()
+    job = {"cron": "0 9 * * *", "instruction": "Say hello."}
+    status, made, _ = at.ada_laptop("POST", "/api/jobs", {"name": "hello", "job": job})
+    assert status == 201, made
+    assert made["when"] == "0 9 * * *" and made["is_own"] and "Say hello." in made["page"]
+    assert at.ada_laptop("POST", "/api/jobs", {"name": "hello", "job": job})[0] == 409
+    status, refused, _ = at.ada_laptop("POST", "/api/jobs", {"name": "bad", "job": {**job, "speed": 3}})
+    assert status == 400 and "speed: nothing reads it" in refused["error"]["message"]
+    changed = at.ada_laptop("PUT", "/api/jobs/hello", {"job": {**job, "cron": "30 8 * * *"}})[1]
+    assert changed["when"] == "30 8 * * *"
+    assert at.ada_laptop("POST", "/api/jobs/hello/pause")[1]["paused"]
+    assert at.ada_laptop("GET", "/api/jobs/hello")[1]["next_at"] is None
+    assert not at.ada_laptop("POST", "/api/jobs/hello/resume")[1]["paused"]
+    status, triggered, _ = at.ada_laptop("POST", "/api/jobs/hello/trigger")
+    assert (status, triggered["result"]) == (202, "queued")
+    (run,) = until(
+        lambda: at.ada_laptop("GET", "/api/jobs/hello/runs")[1]["items"],
+        lambda runs: runs[0]["result"] not in ("waiting", "running"),
+    )
+    assert run["result"] == "crashed" and "model" in run["why"]
+    shown = at.ada_laptop("GET", f"/api/jobs/hello/runs/{run['run']}")[1]
+    assert shown["outcome"] == "crashed" and shown["what_to_do"]
+    assert at.ada_laptop("GET", "/api/jobs/hello/runs/axxxxxxxxxx")[0] == 404
+    assert at.ada_laptop("POST", "/api/jobs/hello/runs/axxxxxxxxxx/cancel")[0] == 404
+    assert at.ada_laptop("DELETE", "/api/jobs/hello")[1]["removed"]
+    assert at.ada_laptop("GET", "/api/jobs/hello")[0] == 404
 
 
 # health ---------------------------------------------------------------------------------------------------------
@@ -560,7 +591,7 @@ def test_events_are_the_callers_own(served, keep):
         assert ada.answer.status == 200 and ada.answer.headers["content-type"].startswith("text/event-stream")
         run_id = keep(at.ada_laptop)["run_id"]
         made = at.ada_laptop("POST", "/api/memories", {"text": "The quokka database is called Alder"})[1]
-        at.ada_laptop("POST", "/api/jobs/pack")
+        at.ada_laptop("POST", "/api/jobs/pack/trigger")
         until(ada.kinds, lambda kinds: {"captured", "memory"} <= kinds)
         assert [said["run_id"] for kind, said in ada.heard if kind == "captured"] == [run_id]
         told = [one["memory_id"] for kind, said in ada.heard if kind == "memory" for one in said["memories"]]

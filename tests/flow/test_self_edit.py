@@ -140,7 +140,9 @@ def test_approved_rule_counts_from_the_next_session_on(home: Home, project: Path
         ("skills/push/SKILL.md", {"text": SKILL + "tools: [fly]\n---\nPush.\n"}, "declares tools"),
         ("skills/push/SKILL.md", {"text": SKILL + f"---\n{ORDER}\n"}, "reads like"),
         ("profile", {"text": "Ada likes tea."}, "only the owner"),
-        ("jobs/nightly.yaml", {"text": "cron: 0 3 * * *"}, "there is no page"),
+        ("jobs/nightly.yaml", {"text": "cron: 0 3 * * *"}, "give one of instruction"),
+        ("jobs/nightly.yaml", {"text": "command: ls\nmodel: x"}, "model: nothing reads it beside a command"),
+        ("hobbies/nightly.yaml", {"text": "cron: 0 3 * * *"}, "there is no page"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_page_is_refused_at_once(

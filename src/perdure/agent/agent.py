@@ -145,9 +145,9 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
     definition = read_definition(home)
-    chat = chat or find_model(home, definition, job=job)
     definition = replace(definition, mode=mode or definition.mode, max_turns=max_turns or definition.max_turns)
     definition = limit_definition(home, definition, run)
+    chat = chat or find_model(home, definition, job=job)
     if not has_tools:
         definition, mcp_servers = replace(definition, tools=(), mcp_servers=()), ()
     if resume and not cwd:

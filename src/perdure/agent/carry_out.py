@@ -8,6 +8,7 @@ never begun again by itself, unless its recipe says retry.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -21,9 +22,10 @@ from msgspec.structs import replace
 
 from perdure import text
 from perdure.agent.agent import Agent, open_agent
+from perdure.agent.deliver_result import deliver_result
 from perdure.agent.envelope import CHECK_OPENING, RunEnding, make_envelope
 from perdure.agent.tools.shell import MAX_S as MAX_CHECK_S
-from perdure.agent_queue import AgentQueue, AgentRecipe, AgentRun, Outcome
+from perdure.agent_queue import AgentEnvelope, AgentQueue, AgentRecipe, AgentRun, Outcome
 from perdure.errors import AgentRunMissing, Busy, ModelCancelled, PerdureError, TurnBudgetSpent
 from perdure.floor.platforms import JOBS
 from perdure.formats.perdure import Message
@@ -38,6 +40,7 @@ INSTRUCTION = (
     "Your last answer goes back to whoever gave the task: give the result in it, whole, and say what you could not do.]"
 )
 PRIVATE = "capture is paused, or leaves out this folder, and of a run everything must be kept. Nothing was done"
+MAX_REFUSALS = 2  # in a row; then a programme of prompts ends
 _CANCEL_POLL_S = 0.1
 _WHY_CHARS = 500
 _LIMIT_OUTCOMES: dict[str, Outcome] = {
@@ -66,7 +69,14 @@ def _settle_lost(queue: AgentQueue, home_path: Path, run: AgentRun) -> None:
     is_late = (datetime.now(UTC) - started_at).total_seconds() > run.recipe.max_s > 0
     ending = RunEnding("timed-out", "it did not end by itself") if is_late else RunEnding("lost", "its process is gone")
     with open_home(home_path, user=run.user, agent=run.agent, create=False) as home:
-        queue.end(run, make_envelope(home, run, ending))
+        _end(queue, home, run, make_envelope(home, run, ending))
+
+
+def _end(queue: AgentQueue, home: Home | None, run: AgentRun, envelope: AgentEnvelope) -> None:
+    """Hand the result to the targets of a run, then give the run its envelope."""
+    if home is not None and run.recipe.deliver:
+        deliver_result(home, replace(run, state="ended", envelope=envelope))
+    queue.end(run, envelope)
 
 
 def _carry_out_held(queue: AgentQueue, home_path: Path, run: AgentRun) -> None:
@@ -75,10 +85,9 @@ def _carry_out_held(queue: AgentQueue, home_path: Path, run: AgentRun) -> None:
     try:
         with open_home(home_path, user=run.user, agent=run.agent, create=False) as home, _watch(queue, run) as cancel:
             run, ending = _hold_session(queue, home, run, cancel)
-            envelope = make_envelope(home, run, ending)
+            _end(queue, home, run, make_envelope(home, run, ending))
     except Exception as error:  # noqa: BLE001 - a run that could not begin has an envelope, too
-        envelope = make_envelope(None, run, _describe_crash(error))
-    queue.end(run, envelope)
+        _end(queue, None, run, make_envelope(None, run, _describe_crash(error)))
 
 
 @contextlib.contextmanager
@@ -106,13 +115,15 @@ def _hold_session(
 ) -> tuple[AgentRun, RunEnding]:  # fmt: skip
     """Hold the session of a run to its end; its log is archived when this returns."""
     recipe, began_s = run.recipe, time.monotonic()
-    chat = find_chat(home, recipe.model, job=run.job) if recipe.model else None  # else the one of agent.yaml
+    chat = (
+        find_chat(home, recipe.model, job=run.job, effort=recipe.effort) if recipe.model else None
+    )  # else the one of agent.yaml
     with open_agent(home, cwd=recipe.cwd or None, chat=chat, job=run.job, run=run, platform=JOBS) as agent:
         if not agent.session.log.is_kept:
             return run, RunEnding("cancelled", PRIVATE)
         run = queue.update(replace(run, session=agent.session.session))
         try:
-            ending = _talk(agent, recipe, cancel)
+            ending = _talk(agent, recipe, cancel, ends_s=began_s + recipe.max_s if recipe.max_s else math.inf)
             if ending.outcome == "done" and recipe.check:
                 ending = _check(agent, recipe, cancel, left_s=recipe.max_s - (time.monotonic() - began_s))
         except Exception as error:  # noqa: BLE001 - whatever it is, what was said until then counts
@@ -120,9 +131,31 @@ def _hold_session(
     return run, ending
 
 
-def _talk(agent: Agent, recipe: AgentRecipe, cancel: threading.Event) -> RunEnding:
+def _talk(agent: Agent, recipe: AgentRecipe, cancel: threading.Event, *, ends_s: float) -> RunEnding:
+    """Say the instruction, then each further prompt, while the one before it was answered; return the last ending.
+
+    One refusal costs the programme its prompt; after MAX_REFUSALS in a row the rest is not said. ends_s: on the
+    monotonic clock; no prompt is said after it.
+    """
     context = f"What you need to know:\n{recipe.context}" if recipe.context else ""
-    message = "\n\n".join(filter(None, (recipe.instruction, context)))
+    n_refusals, ending = 0, RunEnding("empty")
+    for n_said, prompt in enumerate((recipe.instruction, *recipe.prompts)):
+        if time.monotonic() >= ends_s:
+            return RunEnding(
+                "timed-out", f"max_s = {recipe.max_s}, after {n_said} of {1 + len(recipe.prompts)} prompts"
+            )
+        ending = _say(agent, "\n\n".join(filter(None, (prompt, "" if n_said else context))), cancel)
+        n_refusals = n_refusals + 1 if ending.outcome == "refused" else 0
+        if n_refusals >= MAX_REFUSALS and recipe.prompts:
+            return RunEnding(
+                "refused", f"{n_refusals} refusals in a row; {len(recipe.prompts) - n_said} prompts were not said"
+            )
+        if ending.outcome not in ("done", "refused"):
+            break
+    return ending
+
+
+def _say(agent: Agent, message: str, cancel: threading.Event) -> RunEnding:
     try:
         answer = agent.session.say(message, cancel=cancel, instruction=INSTRUCTION, is_typed=False)
     except TurnBudgetSpent as error:

@@ -26,8 +26,9 @@ def build_tool(home: Home, get_session: Callable[[], Session]) -> Tool:
     spec = ToolSpec(
         TOOL,
         "Propose a change of one of your own pages to the person: system.md (your rules), agent.yaml (your settings), "
-        "core.md, notes.md, skills/<name>/SKILL.md. Give the whole `text`, or one piece of it as `old` and `new`; with "
-        "`page` alone it returns the page. Nothing changes until the person approves, and then from the next session.",
+        "core.md, notes.md, skills/<name>/SKILL.md, jobs/<name>.yaml. Give the whole `text`, or one piece of it as "
+        "`old` and `new`; with `page` alone it returns the page. Nothing changes until the person approves, and then "
+        "from the next session.",
         {
             "type": "object",
             "properties": {

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from perdure import log
 from perdure.agent.permission import MODES
-from perdure.agent_queue import ADD_S, AgentQueue, AgentRecipe, AgentRun
+from perdure.agent_queue import ADD_S, AgentQueue, AgentRecipe, AgentRun, RunCause
 from perdure.capture import events
 from perdure.config import AgentsConfig
 from perdure.disk import lock_file, make_folder
@@ -46,12 +46,12 @@ _FORK_SERVER = "perdure.agent.fork_server"
 
 def queue_run(
     home: Home, recipe: AgentRecipe, *, job: str, spawned_by: tuple[str, str] = ("", ""), depth: int = 1,
-    limit_s: float = ADD_S,
+    cause: RunCause | None = None, key: str = "", limit_s: float = ADD_S,
 ) -> AgentRun:  # fmt: skip
     """Queue a run as the user and agent of a home, and wake the resident home; the run is durable when this returns.
 
-    job: under this name its model calls are metered. spawned_by: (session, entry) of the agent that asks. Raises
-    UsageError, AgentQueueFull, and Busy after `limit_s`.
+    job: under this name its model calls are metered. spawned_by: (session, entry) of the agent that asks. key: a run
+    with the same key is queued once. Raises UsageError, AgentQueueFull, and Busy after `limit_s`.
     """
     if recipe.mode not in MODES:
         raise UsageError(f"mode {recipe.mode!r} (known: {', '.join(MODES)})")
@@ -59,7 +59,7 @@ def queue_run(
     recipe = replace(recipe, max_s=recipe.max_s or settings.max_s, cwd=recipe.cwd or str(Path.cwd()))
     run = AgentQueue(home.path).add(
         recipe, job=job, user=home.user, agent=home.config.agent, spawned_by=spawned_by, depth=depth,
-        max_waiting=settings.max_waiting, limit_s=limit_s,
+        cause=cause, key=key, max_waiting=settings.max_waiting, limit_s=limit_s,
     )  # fmt: skip
     wake_resident(home.path)
     return run
@@ -206,8 +206,12 @@ class QueueRunner:
                 self._send(run, fork_server)
             elif run.state == "waiting" and _to_key(run) in self._sent_at_s:
                 n_busy[run.depth] += 1
+        earlier_jobs: set[tuple[str, str, str]] = set()
         for run in runs:
-            is_new = run.state == "waiting" and _to_key(run) not in self._sent_at_s
+            job = (run.user, run.agent, run.job)
+            is_held_up = run.cause is not None and run.cause.is_serial and job in earlier_jobs
+            earlier_jobs.add(job)
+            is_new = run.state == "waiting" and _to_key(run) not in self._sent_at_s and not is_held_up
             if is_new and n_busy[run.depth] < self._settings.workers:
                 n_busy[run.depth] += 1
                 self._send(run, fork_server)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from perdure.access.fence import FENCE_NAME
 from perdure.agent.definition import AgentDefinition, check_model, parse_definition
+from perdure.agent.job_definition import check_job, parse_job, to_job_name
 from perdure.agent.skills import check_text
-from perdure.errors import DefinitionFault, EditRefused
+from perdure.errors import DefinitionFault, EditRefused, JobFault
 from perdure.floor import layers, pages
 from perdure.floor.pages import PageEdit
 from perdure.floor.room import VARIABLES
@@ -35,12 +36,15 @@ _OWN_TOOLS = {TOOL, "ask_user", "remember", "write_file", "edit_file", "image_ge
 
 def check_page(home: Home, name: str, text: str) -> None:
     """Raise EditRefused for a text that the reader of its page would refuse. name: in full."""
-    if name != pages.SETTINGS or not text.strip():
+    if not (name == pages.SETTINGS or pages.is_job(name)) or not text.strip():
         return
     pages.check_edit(PageEdit(name, text, "owner", text))  # its form first: a parser can be harmed
     try:
-        check_model(home, parse_definition(text))
-    except DefinitionFault as error:
+        if pages.is_job(name):
+            check_job(home, parse_job(to_job_name(name), text))
+        else:
+            check_model(home, parse_definition(text))
+    except (DefinitionFault, JobFault) as error:
         raise EditRefused(f"{name}: {error.detail}") from error
 
 
@@ -63,7 +67,7 @@ def propose_edit(
 
 def _refuse_suspect(home: Home, name: str, text: str, old_text: str) -> None:
     """Raise EditRefused for a text that reads like an attack. Rules and skills are orders; these alone are no sign."""
-    if name != pages.SYSTEM and not pages.is_skill(name):
+    if name != pages.SYSTEM and not pages.is_skill(name) and not pages.is_job(name):
         if home.floor.is_refused(text, old_text):
             home.floor.refuse_suspect(text, name)
         return
@@ -100,6 +104,8 @@ def describe_powers(name: str, old_text: str, text: str) -> str:
     >>> describe_powers("agent.yaml", "name: a", "name: a\nmode: yolo")
     'It changes what the agent may do: mode.'
     """
+    if pages.is_job(name):
+        return _describe_job_powers(to_job_name(name), text)
     if name != pages.SETTINGS:
         return ""
     try:
@@ -110,6 +116,16 @@ def describe_powers(name: str, old_text: str, text: str) -> str:
     changed = [field.name for field in fields(AgentDefinition) if field.name not in _HARMLESS_KEYS]
     changed = [key for key in changed if getattr(old, key) != getattr(new, key)]
     return f"It changes what the agent may do: {', '.join(changed)}." if changed else ""
+
+
+def _describe_job_powers(name: str, text: str) -> str:
+    """Say when a proposed job runs, and what it may do with nobody there."""
+    try:
+        job = parse_job(name, text)
+    except JobFault:
+        return ""  # it cannot be approved
+    kind = "a command" if job.command else f"an agent in mode {job.mode}"
+    return f"It lets {kind} run by itself, {f'by the schedule {job.cron!r}' if job.cron else 'when it is triggered'}."
 
 
 def approve_edit(home: Home, identifier: str, *, surface: str) -> PageVersion:

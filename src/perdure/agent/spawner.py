@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from perdure.agent.definition import AgentDefinition
 from perdure.agent.envelope import describe_run, format_run
@@ -21,7 +21,7 @@ from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import MCP_SEPARATOR, MODES, Mode, PermissionGate
 from perdure.agent.queue_runner import QueueRunner, queue_run, start_runner, wake_resident
 from perdure.agent.tools.output import MAX_BYTES
-from perdure.agent_queue import ADD_S, AgentQueue, AgentRecipe, AgentRun
+from perdure.agent_queue import ADD_S, MAX_RETRIES, AgentQueue, AgentRecipe, AgentRun
 from perdure.errors import AgentQueueFull, Busy, ToolError
 from perdure.formats.perdure import CallEntry
 from perdure.models.chat import ToolSpec
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from perdure.home import Home
     from perdure.session.session import Session
 
+Limit = TypeVar("Limit", int, float)
+
 JOB = "agent"  # under this name the model calls of sub-agents are metered
 MAX_WAIT_S, DEFAULT_WAIT_S = 7200, 600
-MAX_RETRIES = 3
 PRIVATE = (
     "nothing of this session may be kept (incognito, a pause, or an excluded folder), and a sub-agent's task and "
     "answer are kept. Do it yourself"
@@ -56,6 +57,8 @@ def limit_definition(home: Home, definition: AgentDefinition, run: AgentRun | No
         mode=cast(Mode, recipe.mode),
         max_turns=_find_lower(recipe.max_turns, definition.max_turns),
         max_tokens=_find_lower(recipe.max_tokens, definition.max_tokens),
+        max_money=_find_lower(recipe.max_money, definition.max_money),
+        effort=recipe.effort or definition.effort,
         max_s=_find_lower(recipe.max_s or home.config.agents.max_s, definition.max_s),
     )
 
@@ -70,7 +73,7 @@ def limit_tools(tools: Sequence[Tool], run: AgentRun | None) -> list[Tool]:
     return [tool for tool in tools if names is None or tool.spec.name in names]
 
 
-def _find_lower(limit: int, other: int) -> int:
+def _find_lower(limit: Limit, other: Limit) -> Limit:
     """Return the lower one of two limits, of which 0 is none.
 
     >>> _find_lower(0, 5), _find_lower(3, 5), _find_lower(3, 0)

@@ -86,7 +86,7 @@ class Floor:
         """List the pages that exist, in the journal or on disk."""
         known_pages = self.load_state().pages
         names = {name for name, page in known_pages.items() if page.text}
-        for pattern in ("*.md", "*.yaml", f"{pages.DIARY}/*.md", "skills/*/SKILL.md"):
+        for pattern in ("*.md", "*.yaml", f"{pages.DIARY}/*.md", "skills/*/SKILL.md", f"{pages.JOBS}/*.yaml"):
             names.update(str(path.relative_to(self.folder)) for path in self.folder.glob(pattern))
         return sorted(filter(pages.is_page, names))
 

@@ -24,7 +24,7 @@ from perdure.text import printable
 SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS = (
     "system.md", "profile.md", "notes.md", "core.md", "recent.md", "agent.yaml",
 )  # fmt: skip
-DIARY, SKILLS = "diary", "skills"
+DIARY, SKILLS, JOBS = "diary", "skills", "jobs"
 MAX_SETTINGS_BYTES = 16_384  # of agent.yaml
 MAX_BYTES = 262_144  # of a page: it goes into a context, where this could be a quarter of a million tokens
 MIN_SYSTEM_CHARS = 100  # a shorter proposed system prompt would leave the agent without rules (row J27)
@@ -32,6 +32,7 @@ MAX_GROWTH = 3  # times the size of the old page: the limit for a proposed one (
 STANDARD_PAGES = (SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS)
 _DIARY_NAME = lazy_re(rf"{DIARY}/\d{{4}}-\d\d-\d\d\.md\Z")
 _SKILL_NAME = lazy_re(r"skills/[a-z0-9][a-z0-9-]{0,63}/SKILL\.md\Z")
+_JOB_NAME = lazy_re(r"jobs/[a-z0-9][a-z0-9-]{0,39}\.yaml\Z")
 _REQUIRED_SETTINGS = ("name", "tools", "max_turns")  # in an agent's settings (row J28)
 
 
@@ -63,7 +64,7 @@ def resolve_name(name: str) -> str:
 
 def is_page(name: str) -> bool:
     """Return True if a file of this name is a page of the floor."""
-    return name in STANDARD_PAGES or _is_diary_page(name) or bool(_SKILL_NAME.match(name))
+    return name in STANDARD_PAGES or _is_diary_page(name) or bool(_SKILL_NAME.match(name) or _JOB_NAME.match(name))
 
 
 def _is_diary_page(name: str) -> bool:
@@ -77,7 +78,12 @@ def _is_diary_page(name: str) -> bool:
 
 def is_protected(name: str) -> bool:
     """Return True if an agent may only propose changes to this page."""
-    return name in (SYSTEM, SETTINGS) or is_skill(name)
+    return name in (SYSTEM, SETTINGS) or is_skill(name) or is_job(name)
+
+
+def is_job(name: str) -> bool:
+    """Return True for the page that defines a job."""
+    return name.startswith(f"{JOBS}/")
 
 
 def is_skill(name: str) -> bool:
@@ -170,6 +176,8 @@ def _list_kinds(secrets: set[tuple[str, str]]) -> str:
 def _find_form_problem(edit: PageEdit) -> str:
     if edit.name == SETTINGS:
         return _find_settings_problem(edit.text)
+    if is_job(edit.name):
+        return _find_job_problem(edit.text)
     if is_skill(edit.name) and (problem := _find_skill_problem(edit)):
         return problem
     if not edit.is_proposal:
@@ -187,6 +195,16 @@ def _find_settings_problem(text: str) -> str:
         return f"settings have at most {MAX_SETTINGS_BYTES} bytes"
     try:
         return _find_missing_setting(load_yaml(text))
+    except ValueError as error:
+        return str(error)
+
+
+def _find_job_problem(text: str) -> str:
+    """Say why a text is no table of YAML, as a job needs; "" if it is one."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_SETTINGS_BYTES:
+        return f"a job has at most {MAX_SETTINGS_BYTES} bytes"
+    try:
+        return "" if isinstance(load_yaml(text), dict) else "it is not a mapping of settings"
     except ValueError as error:
         return str(error)
 

@@ -79,15 +79,16 @@ class FloorRoom(Floor):
 
     def find_notices(self, now: datetime | None = None) -> dict[str, str]:
         """Return what a session's person is told at its start, by a name that stays the same: the proposals that wait,
-        and changes of the system prompt, the settings or a skill in their files, for a day.
+        and changes of the system prompt, the settings, a skill or a job in their files, for a day.
         """
         notices = {
             proposal.id: f"a change of {proposal.name} is proposed and waits for you: `perdure floor proposals`"
             for proposal in self.list_proposals()
         }
         since_at = (now or local_now()) - _NOTICED_FOR
-        skills = (str(path.relative_to(self.folder)) for path in self.folder.glob("skills/*/SKILL.md"))
-        for name in (pages.SYSTEM, pages.SETTINGS, *sorted(filter(pages.is_page, skills))):
+        paths = (path for pattern in ("skills/*/SKILL.md", "jobs/*.yaml") for path in self.folder.glob(pattern))
+        names = filter(pages.is_page, (str(path.relative_to(self.folder)) for path in paths))
+        for name in (pages.SYSTEM, pages.SETTINGS, *sorted(names)):
             self.read(name)
             page = self.load_state().pages.get(name)
             if page and page.current.by == "hand" and to_time(page.current.at) > since_at:

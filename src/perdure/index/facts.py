@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.formats.action_facts import build_call_key, get_call_id, join_call
 from perdure.index import visibility
@@ -96,6 +96,29 @@ class IndexedFacts:
             if draft and (not record.key or record.key in draft.keys):
                 return replace(record, kind=draft.kind, text=draft.text, detail=draft.detail)
         return None
+
+
+class FailedCommand(NamedTuple):
+    """A command that failed in a captured session."""
+
+    command: str  # masked, as the line
+    line: str  # of its output, the one that says most
+    project: str  # "" without one
+    session: str
+    at: datetime
+
+
+def list_failures(index: IndexConnection, principal: Principal, since_at: datetime) -> list[FailedCommand]:
+    """Return the commands that failed since a moment, in the runs that a principal may read, oldest first."""
+    run_test = visibility.get_read_scope(index, principal).build_run_test()
+    query = f"""SELECT fact.text, fact.detail, coalesce(project.value, ''), run.session, stated_ms
+      FROM turn CROSS JOIN fact ON fact.turn = turn.id JOIN run ON run.id = turn.content_run
+        LEFT JOIN name AS project ON project.id = run.project
+      WHERE turn.stated_ms >= ? AND fact.kind = 'failed' AND NOT abandoned AND {run_test} ORDER BY stated_ms, fact.id"""
+    return [
+        FailedCommand(command, line, project, session, datetime.fromtimestamp(ms / 1000, UTC))
+        for command, line, project, session, ms in index.select(query, to_ms(since_at))
+    ]
 
 
 def list_of_turns(index: IndexConnection, principal: Principal, turn_ids: Iterable[str]) -> list[FactRecord]:

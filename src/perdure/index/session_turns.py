@@ -348,6 +348,13 @@ def iter_recent_conversations(
         yield RecentConversation(origin, last_at, first_prompts, last_prompts, next(iter(answers), ""))
 
 
+def list_projects(index: IndexConnection, user: str, since_at: datetime) -> list[str]:
+    """Return the projects in which a user's runs have a turn since a moment, by name; "" for none."""
+    query = """SELECT DISTINCT project.value FROM run JOIN name AS project ON project.id = run.project
+      WHERE run.user = ? AND coalesce(run.ended_ms, run.captured_ms) >= ? ORDER BY 1"""
+    return [project for (project,) in index.select(query, index.find_name("user", user), to_ms(since_at))]
+
+
 class ConversationTurn(NamedTuple):
     """One turn of a conversation, with the place of its bytes."""
 

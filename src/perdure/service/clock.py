@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from perdure import jobs, log
+from perdure.agent import start_jobs
+from perdure.agent.job_definition import JobDefinition
 from perdure.errors import PerdureError
 from perdure.home import Home
 from perdure.jobs import JobLog, JobResult, JobRun, sum_user_results
@@ -28,7 +31,7 @@ def run_own_job(home: Home, name: str, work: Callable[[], JobResult]) -> JobRun:
 
 
 def _record_run(home: Home, name: str, work: Callable[[], JobResult], trigger: str) -> JobRun:
-    job_run = JobLog(home.path).run(name, work, trigger=trigger, now=_read_clock)
+    job_run = JobLog(home.path).run(name, work, trigger=trigger, now=read_clock)
     if job_run.result not in ("nothing", "busy"):
         log.append_entry(
             home.path, "job", job=name, result=job_run.result, took_ms=job_run.took_ms, counts=dict(job_run.counts)
@@ -36,22 +39,27 @@ def _record_run(home: Home, name: str, work: Callable[[], JobResult], trigger: s
     return job_run
 
 
-def _read_clock() -> datetime:
+def read_clock() -> datetime:
+    """Return the time, in this machine's time zone."""
     return datetime.now().astimezone()
 
 
 class JobClock:
     """The thread that looks at the job table every few seconds."""
 
-    def __init__(self, open_home: Callable[[], Home], home: Home, *, tick_s: float) -> None:
-        """Read the schedule. open_home: opens a home object for a job's thread."""
+    def __init__(
+        self, open_home: Callable[[], Home], home: Home, *, tick_s: float, now: Callable[[], datetime] = read_clock
+    ) -> None:  # fmt: skip
+        """Read the schedule. open_home: opens a home object for a job's thread. now: tells the time, for tests."""
         self._open_home = open_home
         self._home = home
         self._tick_s = tick_s
+        self._now = now
         self._job_log = JobLog(home.path)
         self._expressions = builtin_jobs.read_expressions(home.config.jobs)
         self._threads: dict[str, threading.Thread] = {}
         self._requested_jobs: set[str] = set()
+        self._failures: dict[str, str] = {}  # of the owner's jobs: name -> the last one that was logged
 
     def request(self, name: str) -> None:
         """Start a job at the next look, before its time, unless it is switched off, paused or failed last time."""
@@ -59,11 +67,13 @@ class JobClock:
 
     def run(self, stop_event: threading.Event) -> None:
         """Start due jobs until stopped; then let running jobs reach their next stop."""
-        known_at = _read_clock()
-        while not stop_event.is_set():
-            for name in self._list_due(known_at, _read_clock()):
-                self._start(name, stop_event)
-            stop_event.wait(self._tick_s)
+        known_at = self._now()
+        with self._open_home() as home:
+            while not stop_event.is_set():
+                for name in self._list_due(known_at, self._now()):
+                    self._start(name, stop_event)
+                self._start_own_jobs(home, stop_event)
+                stop_event.wait(self._tick_s)
         for thread in self._threads.values():
             thread.join(timeout=5)
 
@@ -85,14 +95,42 @@ class JobClock:
         return due_jobs
 
     def _start(self, name: str, stop_event: threading.Event) -> None:
-        thread = threading.Thread(target=self._run, args=(name, stop_event), name=f"perdure-{name}", daemon=True)
-        self._threads[name] = thread
         self._requested_jobs.discard(name)
+        self._start_thread(name, lambda home: run_job(home, name, trigger="clock", stop=stop_event.is_set))
+
+    def _start_thread(self, name: str, work: Callable[[Home], object]) -> None:
+        thread = threading.Thread(target=self._run, args=(name, work), name=f"perdure-{name}", daemon=True)
+        self._threads[name] = thread
         thread.start()
 
-    def _run(self, name: str, stop_event: threading.Event) -> None:
+    def _run(self, name: str, work: Callable[[Home], object]) -> None:
         try:
             with self._open_home() as home:
-                run_job(home, name, trigger="clock", stop=stop_event.is_set)
+                work(home)
         except (PerdureError, OSError) as error:
-            log.append_entry(self._home.path, "job", job=name, result="failed", code=str(getattr(error, "code", error)))
+            self._log_failure(name, error)
+
+    def _log_failure(self, name: str, error: PerdureError | OSError) -> None:
+        log.append_entry(self._home.path, "job", job=name, result="failed", code=str(getattr(error, "code", error)))
+
+    # jobs of the owner ------------------------------------------------------------------------------------
+
+    def _start_own_jobs(self, home: Home, stop_event: threading.Event) -> None:
+        """Start the owner's jobs whose time has come. A failure is logged once, and the next look tries again."""
+        name = "jobs"
+        try:
+            now = self._now()
+            for job in start_jobs.list_due(home, now):
+                name = job.definition.name
+                if not job.definition.command:
+                    start_jobs.start_job(home, job.definition, trigger="clock", due_at=job.due_at, now=now)
+                elif not ((thread := self._threads.get(name)) and thread.is_alive()):
+                    self._start_thread(name, partial(_run_command, job.definition, stop_event))
+        except (PerdureError, OSError) as error:
+            if self._failures.get(name) != str(error):
+                self._failures[name] = str(error)
+                self._log_failure(name, error)
+
+
+def _run_command(definition: JobDefinition, stop_event: threading.Event, home: Home) -> None:
+    start_jobs.run_command(home, definition, trigger="clock", stop=stop_event.is_set)

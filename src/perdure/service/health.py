@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import resource
 import shutil
@@ -266,3 +267,17 @@ def read_rss_bytes() -> int:
         peak_size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak_size if sys.platform == "darwin" else peak_size * 1024
     return n_pages * resource.getpagesize()
+
+
+def count_deaths(home: Path, *, since_at: datetime) -> int:
+    """Count the resident homes since a moment that ended without saying so, and after which another one began.
+
+    A service manager starts it again at once, so that nobody would know otherwise.
+    """
+    entries = sorted(
+        (datetime.fromisoformat(entry["at"]), entry["what"])
+        for entry_type in ("serving", "stopped")
+        for entry in log.read_entries(home, entry_type=entry_type)
+    )
+    pairs = itertools.pairwise(entries)
+    return sum(at >= since_at and before == kind == "serving" for (_, before), (at, kind) in pairs)

@@ -32,7 +32,7 @@ from perdure.disk import make_folder
 from perdure.errors import HomeNotPrivate, PerdureError
 from perdure.home import Home
 from perdure.service import health, lock, unit
-from perdure.service.clock import JobClock
+from perdure.service.clock import JobClock, read_clock
 from perdure.service.worker import IngestWorker, QueryRequest, QueryWorker
 from perdure.types import Identity
 
@@ -61,8 +61,10 @@ class Intervals:
 class HomeServer:
     """A home that is being served."""
 
-    def __init__(self, home: Home, *, intervals: Intervals | None = None) -> None:
-        """Set up the workers. home: this object alone uses it until it is done."""
+    def __init__(
+        self, home: Home, *, intervals: Intervals | None = None, now: Callable[[], datetime] = read_clock
+    ) -> None:  # fmt: skip
+        """Set up the workers. home: this object alone uses it until it is done. now: tells the jobs the time."""
         self.home = home
         self.intervals = intervals or Intervals()
         self.stop_event = threading.Event()
@@ -78,7 +80,7 @@ class HomeServer:
             health.HealthState(datetime.now(UTC)),
             prove_s=_TOOL_PROVE_S,
         )
-        self.clock = JobClock(self.clone_home, home, tick_s=self.intervals.tick_s)
+        self.clock = JobClock(self.clone_home, home, tick_s=self.intervals.tick_s, now=now)
         self.ingest_worker = IngestWorker(
             home.path,
             self.clone_home,

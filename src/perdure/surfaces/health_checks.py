@@ -25,7 +25,7 @@ from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
-from perdure.service import health
+from perdure.service import health, job_list
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
 from perdure.surfaces.telegram.inbox import Inbox
@@ -202,6 +202,13 @@ def check_agents(home: Home) -> Iterator[HealthCheck]:
     yield HealthCheck("agents", "notice" if has_failed else "ok", message, advice)
 
 
+def check_jobs(home: Home) -> Iterator[HealthCheck]:
+    """Check for jobs of the owner that do not run as they should; yields nothing where there is none."""
+    advice = "`perdure jobs` lists them; `perdure jobs edit NAME` corrects one, `perdure serve` runs them"
+    for problem in job_list.list_problems(home, datetime.now().astimezone()):
+        yield HealthCheck("jobs", "problem", problem, advice)
+
+
 def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
     """Check the state that the resident home reports."""
     if state is None and events.has_resident_died(home.path):
@@ -216,6 +223,10 @@ def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator
     else:
         ages = ", ".join(f"{part} {age_s:.0f} s ago" for part, age_s in state["proven_s_ago"].items())
         yield HealthCheck("resident home", "ok", f"process {state['pid']} works ({ages})")
+    if n_deaths := health.count_deaths(home.path, since_at=datetime.now(UTC) - timedelta(days=1)):
+        how_often = "once" if n_deaths == 1 else f"{n_deaths} times"
+        message = f"killed or crashed {how_often} in the last day, and started again"
+        yield HealthCheck("resident home", "notice", message, f"see {log.to_log_path(home.path)}")
 
 
 def check_proxies(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
@@ -355,6 +366,7 @@ _LIGHT_CHECKS = (
     check_recall,
     check_captures,
     check_mining,
+    check_jobs,
     check_deliveries,
     check_telegram,
     check_hook_failures,

@@ -50,7 +50,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "acp": ("acp", "Be the agent of an editor, over the Agent Client Protocol."),
     "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
     "service": ("serve", "Start `perdure serve` automatically after login."),
-    "jobs": ("serve", "List, run, pause and resume the scheduled jobs."),
+    "jobs": ("jobs", "List, add, change, start and pause scheduled jobs, your own among them."),
     "deliveries": ("deliveries", "Send results to a file, a webhook, mail or a chat; show what waits or failed."),
     "telegram": ("telegram", "Let the agent answer in chats of Telegram."),
     "why": ("why", "Show the last recall: the message, the texts beside it, and the reason for each."),

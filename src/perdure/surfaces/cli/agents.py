@@ -73,7 +73,7 @@ def list_command(shell: Shell, limit: int) -> None:
     with shell.open_home() as home:
         queue = AgentQueue(home.path)
         runs = [run for run in (*queue.list_active(), *queue.list_ended()) if run.user == home.user]
-        rows = [_mask(describe_run(home, run)) for run in runs[:limit]]
+        rows = [mask_fields(describe_run(home, run)) for run in runs[:limit]]
     if shell.as_json:
         shell.print_json({"runs": rows, "n_runs": len(runs)})
         return
@@ -103,7 +103,8 @@ def _draw_row(row: dict[str, Any], now: datetime) -> Iterator[Text]:
     yield Text("             " + text.printable(" · ".join(filter(None, details))), style="dim")
 
 
-def _mask(fields: dict[str, Any]) -> dict[str, Any]:
+def mask_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields without secrets."""
     return {name: mask(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
@@ -117,7 +118,7 @@ def _mask(fields: dict[str, Any]) -> dict[str, Any]:
 def show_command(shell: Shell, identifier: str) -> None:
     """Show a run in full: how it ended and why, what it cost and said, its session, and what to do."""
     with shell.open_home() as home:
-        fields = _mask(describe_run(home, AgentQueue(home.path).resolve(identifier, user=home.user)))
+        fields = mask_fields(describe_run(home, AgentQueue(home.path).resolve(identifier, user=home.user)))
     if shell.as_json:
         shell.print_json({"run": fields})
         return
@@ -157,7 +158,7 @@ def queue_command(shell: Shell, instruction: str, tools: tuple[str, ...], is_wai
     with shell.open_home(create=True) as home:
         run = queue_run(home, recipe, job=JOB)
         if is_waiting:
-            _await_runs(shell, home, [run], MAX_WAIT_S)
+            await_runs(shell, home, [run], MAX_WAIT_S)
             return
         is_served = wake_resident(home.path)
     if shell.as_json:
@@ -184,15 +185,15 @@ def wait_command(shell: Shell, identifiers: tuple[str, ...], timeout_s: int) -> 
     with shell.open_home() as home:
         queue = AgentQueue(home.path)
         runs = [queue.resolve(identifier, user=home.user) for identifier in identifiers]
-        _await_runs(shell, home, runs, timeout_s)
+        await_runs(shell, home, runs, timeout_s)
 
 
-def _await_runs(shell: Shell, home: Home, runs: Sequence[AgentRun], timeout_s: float) -> None:
+def await_runs(shell: Shell, home: Home, runs: Sequence[AgentRun], timeout_s: float) -> None:
     """Wait for runs, carried out here where nobody else does it, and show them; exit 1 unless all are done."""
     queue, ends_s = AgentQueue(home.path), time.monotonic() + timeout_s
     with _carry_out_runs(home):
         ended_runs = [queue.wait_until(run.run, ends_s) for run in runs]
-    rows = [_mask(describe_run(home, run)) for run in ended_runs]
+    rows = [mask_fields(describe_run(home, run)) for run in ended_runs]
     if shell.as_json:
         shell.print_json({"runs": rows})
     else:

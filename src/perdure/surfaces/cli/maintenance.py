@@ -478,6 +478,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     health_checks.check_outbox,
     health_checks.check_sessions,
     health_checks.check_agents,
+    health_checks.check_jobs,
     _check_resident,
     _check_machines,
     health_checks.check_recall,

@@ -1,4 +1,4 @@
-"""Commands of the resident home: serve, service, jobs; and the log of a home that is served in the
+"""Commands of the resident home: serve, service; and the log of a home that is served in the
 background.
 
 The log `run/serve.log` holds what a background process would write to a terminal. Only its owner can read
@@ -16,22 +16,19 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from perdure import disk, jobs
+from perdure import disk
 from perdure.capture import events, failures
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
-from perdure.errors import AlreadyServing, ServiceFault, UsageError
-from perdure.home import Home
-from perdure.jobs import JobLog, JobRun
-from perdure.service import builtin_jobs, clock, lock, server, unit
+from perdure.errors import AlreadyServing, ServiceFault
+from perdure.service import lock, server, unit
 from perdure.service.outbox_sender import OutboxSender
-from perdure.surfaces.cli.common import Shell, command, format_age
+from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.proxy.listener import ProxyListener
 from perdure.surfaces.telegram.listener import TelegramListener
 from perdure.surfaces.web.listener import Listener
@@ -81,7 +78,6 @@ def _check_log_size(path: Path) -> None:
 
 _START_LIMIT_S = 30.0  # limit for the first answer of a new resident home
 _STOP_LIMIT_S = 20.0
-_MAX_HISTORY = 20
 
 # serve ----------------------------------------------------------------------------------------------------------
 
@@ -275,119 +271,3 @@ def _print_service_state(shell: Shell, system_service: unit.ServiceUnit) -> None
         shell.out.print(f"{system_service.path}: {'running' if is_running else 'installed, not running'}", markup=False)
     else:
         shell.out.print("Not installed.")
-
-
-# jobs -----------------------------------------------------------------------------------------------------------
-
-
-@command(
-    "jobs",
-    epilog="""\
-  perdure jobs                     the schedule and the last result of each job
-  perdure jobs run sweep           run it now, in this process
-  perdure jobs pause pack
-  perdure jobs resume pack
-  perdure jobs history sweep""",
-)
-@click.argument("action", type=click.Choice(["list", "run", "pause", "resume", "history"]), default="list")
-@click.argument("name", required=False)
-def jobs_command(shell: Shell, action: str, name: str | None) -> None:
-    """Show and control the scheduled jobs of the resident home. Set a schedule in config.toml: `jobs.NAME`, a cron
-    expression.
-    """
-    with shell.open_home() as home:
-        if action == "list":
-            _list_jobs(shell, home)
-            return
-        if name is None:
-            raise UsageError(f"give a job: `perdure jobs {action} NAME`")
-        builtin_jobs.find_job(name)
-        if action == "run":
-            _run_job(shell, home, name)
-        elif action == "history":
-            _show_history(shell, home, name)
-        else:
-            _switch_job(shell, home, action, name)
-
-
-def _list_jobs(shell: Shell, home: Home) -> None:
-    book, now = JobLog(home.path), datetime.now().astimezone()
-    paused, schedules = book.list_paused(), builtin_jobs.read_expressions(home.config.jobs)
-    rows: list[dict[str, Any]] = []
-    for job in builtin_jobs.BUILTIN_JOBS:
-        last_run = book.settle_latest(job.name)
-        is_active = schedules[job.name] and job.name not in paused
-        next_at = jobs.find_next_time(schedules[job.name], now) if is_active else None
-        rows.append(
-            {
-                "job": job.name,
-                "does": job.does,
-                "when": schedules[job.name],
-                "missed": job.missed,
-                "paused": job.name in paused,
-                "next_at": next_at,
-                "last": _job_run_to_json(last_run, home.user) if last_run else None,
-            }
-        )
-    is_served = lock.find_resident(home.path) is not None
-    if shell.as_json:
-        shell.print_json({"jobs": rows, "served": is_served})
-        return
-    for row in rows:
-        state = "paused" if row["paused"] else row["when"] or "never"
-        shell.out.print(f"{row['job']:<9} {state:<13} {row['does']}", markup=False)
-        if row["last"]:
-            shell.out.print(f"{'':<9} {_format_job_run(row['last'], now)}", style="dim", markup=False)
-    if not is_served:
-        shell.note("No resident home is running, so no job runs by itself. Run `perdure serve`.")
-
-
-def _run_job(shell: Shell, home: Home, name: str) -> None:
-    job_run = clock.run_job(home, name, trigger="person")
-    if shell.as_json:
-        shell.print_json(_job_run_to_json(job_run, home.user))
-    else:
-        shell.out.print(f"{name}: {job_run.result}, {job_run.why} ({job_run.took_ms:.0f} ms)", markup=False)
-    if job_run.result in ("failed", "busy"):
-        sys.exit(1)
-
-
-def _show_history(shell: Shell, home: Home, name: str) -> None:
-    rows = [_job_run_to_json(item, home.user) for item in JobLog(home.path).read_history(name)[-_MAX_HISTORY:]]
-    if shell.as_json:
-        shell.print_json({"job": name, "runs": rows})
-        return
-    now = datetime.now(UTC)
-    for item in rows:
-        shell.out.print(_format_job_run(item, now), markup=False)
-    if not rows:
-        shell.out.print(f"{name} has not run yet.")
-
-
-def _switch_job(shell: Shell, home: Home, action: str, name: str) -> None:
-    if action == "pause":
-        JobLog(home.path).pause(name)
-        message = f"{name} is paused until `perdure jobs resume {name}`."
-    else:
-        was_paused = JobLog(home.path).resume(name)
-        message = f"{name} runs on its schedule again." if was_paused else f"{name} was not paused."
-    if shell.as_json:
-        shell.print_json({"job": name, "paused": action == "pause"})
-    else:
-        shell.out.print(message)
-
-
-def _job_run_to_json(job_run: JobRun, user: str) -> dict[str, Any]:
-    """Convert a job run to JSON values, as this user may see it.
-
-    `n_users`: how many users it ran for; 0 if it ran for the whole home.
-    """
-    fields = {name: value for name, value in vars(job_run.to_user_view(user)).items() if name != "by_user"}
-    return {**fields, "n_users": len(job_run.by_user), "result_of_all": job_run.result}
-
-
-def _format_job_run(item: dict[str, Any], now: datetime) -> str:
-    duration_text = "" if item["result"] == "running" else f" ({item['took_ms'] / 1000:.1f} s)"
-    return (
-        f"{format_age(item['started_at'], now)}, by {item['trigger']}: {item['result']}{duration_text} {item['why']}"
-    ).rstrip()

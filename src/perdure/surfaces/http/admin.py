@@ -1,15 +1,12 @@
-"""Identity, machines, grants, jobs and health over HTTP."""
+"""Identity, machines, grants and health over HTTP."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import perdure
 from perdure.errors import NotFound
 from perdure.home import Home
-from perdure.jobs import JobLog
-from perdure.service import builtin_jobs, clock
 from perdure.sharing.grants import GrantRecord
 from perdure.sharing.machines import Machine
 from perdure.surfaces.health_checks import count_covered_runs
@@ -163,9 +160,6 @@ def revoke_grant(call: HttpCall) -> HttpResponse:
     return HttpResponse(_build_received_grant(grants.decline(grant_id)))
 
 
-JOBS_PATH = f"{API_PATH}/jobs"
-
-
 def check_alive(call: HttpCall) -> HttpResponse:  # noqa: ARG001 - it needs nothing of the call
     """Say that the server answers, and nothing else."""
     return HttpResponse({"alive": True})
@@ -194,35 +188,3 @@ def read_health(call: HttpCall) -> HttpResponse:
             "depth_before_submit": resident_health.get("embedding", {}),
         }
     return HttpResponse(build_item(fields, {"self": f"{API_PATH}/health"}), 503 if problems else 200)
-
-
-def list_jobs(call: HttpCall) -> HttpResponse:
-    """List the scheduled jobs, with their times and their last results."""
-    job_log, schedules = JobLog(call.home.path), builtin_jobs.read_expressions(call.home.config.jobs)
-    paused = job_log.list_paused()
-    items = [_build_job(job, schedules[job.name], job.name in paused, job_log) for job in builtin_jobs.BUILTIN_JOBS]
-    return HttpResponse(build_list(items, None, {"self": JOBS_PATH}))
-
-
-def _build_job(job: builtin_jobs.BuiltinJob, schedule_text: str, is_paused: bool, job_log: JobLog) -> Json:
-    last_run = job_log.settle_latest(job.name)
-    fields: dict[str, Any] = {"job": job.name, "does": job.does, "when": schedule_text, "paused": is_paused}
-    fields["last"] = vars(last_run) if last_run else None
-    return {
-        **fields,
-        "_links": {"self": JOBS_PATH},
-        "next_actions": [build_action("run it now", "POST", f"{JOBS_PATH}/{job.name}")],
-    }
-
-
-def start_job(call: HttpCall) -> HttpResponse:
-    """Start a job now. It continues after this answer; the list and an event say how it ended."""
-    job = builtin_jobs.find_job(call.path_params["name"])
-    call.server.start_job(job.name, lambda: _run_job(call, job.name))
-    actions = [build_action("see the result", "GET", JOBS_PATH)]
-    return HttpResponse({"job": job.name, "started": True, "_links": {"jobs": JOBS_PATH}, "next_actions": actions}, 202)
-
-
-def _run_job(call: HttpCall, job_name: str) -> None:
-    with call.server.lend_home() as home:
-        clock.run_job(home, job_name, trigger="person")

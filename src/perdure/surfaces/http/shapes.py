@@ -374,6 +374,18 @@ class GrantBody(Struct, frozen=True):
     until_at: Instant | None = None
 
 
+class JobBody(Struct, frozen=True):
+    """The definition of a job: the keys of its page, as docs/jobs.md lists them."""
+
+    job: dict[str, Any]
+
+
+class NewJobBody(JobBody, frozen=True, kw_only=True):
+    """A job to add."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=40)]
+
+
 # answers --------------------------------------------------------------------------------------------------------
 
 
@@ -557,6 +569,26 @@ class InjectionJson(AnswerEnvelope, frozen=True):
 
 class JobListJson(ListEnvelope, frozen=True):
     """The list of jobs."""
+
+    items: list[dict[str, Any]]
+
+
+class JobJson(AnswerEnvelope, frozen=True):
+    """A job: when it runs, what it does, its page if it is the owner's."""
+
+    job: str
+    does: str
+    when: str
+    paused: bool
+    is_own: bool
+    fault: str
+    page: str
+    next_at: datetime | None
+    last: dict[str, Any] | None
+
+
+class JobRunListJson(ListEnvelope, frozen=True):
+    """The runs of a job, and the times at which there was none, with the reason."""
 
     items: list[dict[str, Any]]
 

@@ -322,8 +322,8 @@ def to_layer_values(layer: Layer, budgets: FloorConfig) -> dict[str, Any]:
 
 
 def _list_other_pages(names: Sequence[str]) -> list[dict[str, str]]:
-    """List the pages that are no layer: the agent's settings and its skills."""
-    page_names = [name for name in names if name == pages.SETTINGS or name.startswith("skills/")]
+    """List the pages that are no layer: the agent's settings, its skills, and jobs."""
+    page_names = [name for name in names if name == pages.SETTINGS or name.startswith(("skills/", "jobs/"))]
     return [{"label": floor_pages.to_label(name), "href": floor_pages.to_url(name)} for name in page_names]
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from perdure import jobs
+from perdure.agent import job_definition, start_jobs
 from perdure.errors import IndexFault
 from perdure.index import catchup
-from perdure.jobs import JobLog, JobRun
-from perdure.service import builtin_jobs, clock, health
+from perdure.jobs import MAX_RUNS, JobLog
+from perdure.service import builtin_jobs, clock, health, job_list
 from perdure.surfaces import health_checks
 from perdure.surfaces.health_checks import HealthCheck
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit
@@ -41,17 +40,6 @@ _SCHEDULE_PATTERNS = (
 # jobs -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class JobEntry:
-    """One job in the list."""
-
-    job: builtin_jobs.BuiltinJob
-    when: str  # its cron expression; "" if it is switched off
-    is_paused: bool
-    next_at: datetime | None
-    last: JobRun | None  # as the visitor may see it
-
-
 def describe_schedule(expression: str) -> str:
     """Say a cron expression in words if it is a simple one; otherwise return it unchanged.
 
@@ -66,61 +54,54 @@ def describe_schedule(expression: str) -> str:
 
 
 def show_jobs(visit: Visit) -> HtmlPage:
-    """List the scheduled jobs, when each runs next, and how it went."""
-    book, schedules = JobLog(visit.home.path), builtin_jobs.read_expressions(visit.home.config.jobs)
-    paused, now = book.list_paused(), visit.now.astimezone()
-    entries = [
-        JobEntry(
-            job,
-            schedules[job.name],
-            job.name in paused,
-            jobs.find_next_time(schedules[job.name], now) if schedules[job.name] and job.name not in paused else None,
-            _limit_to_user(book.settle_latest(job.name), visit.home.user),
-        )
-        for job in builtin_jobs.BUILTIN_JOBS
-    ]
-    return HtmlPage("jobs.html", {"title": "Jobs", "entries": entries, "spoken": describe_schedule})
-
-
-def _limit_to_user(envelope: JobRun | None, user: str) -> JobRun | None:
-    return envelope.to_user_view(user) if envelope else None
+    """List all jobs, when each runs next, and how it went."""
+    rows = job_list.list_jobs(visit.home, visit.now.astimezone())
+    return HtmlPage("jobs.html", {"title": "Jobs", "rows": rows, "spoken": describe_schedule})
 
 
 def show_job(visit: Visit) -> HtmlPage:
-    """Show how the runs of one job went, newest first."""
-    job = builtin_jobs.find_job(visit.path_params["name"])
-    book, user = JobLog(visit.home.path), visit.home.user
-    runs = [envelope.to_user_view(user) for envelope in reversed(book.read_history(job.name))]
-    latest = _limit_to_user(book.settle_latest(job.name), user)
-    if latest is not None and latest.result in ("running", "nothing") and (not runs or runs[0] != latest):
-        runs.insert(0, latest)
-    return HtmlPage("job.html", {"title": f"Job {job.name}", "job": job, "runs": runs})
+    """Show a job, its page if it is the owner's, and how its runs went, newest first."""
+    name = visit.path_params["name"]
+    row = job_list.find_job(visit.home, name, visit.now.astimezone())
+    runs = start_jobs.describe_runs(visit.home, name)[:MAX_RUNS]
+    page = job_definition.read_job_page(visit.home, name) if row["is_own"] else ""
+    return HtmlPage("job.html", {"title": f"Job {name}", "job": row, "runs": runs, "page": page})
 
 
 def start_job(visit: Visit) -> Redirect:
     """Start a job now; it continues after this answer."""
-    job = builtin_jobs.find_job(visit.path_params["name"])
-    visit.server.start_job(job.name, lambda: _run_job(visit, job.name))
-    return Redirect("/jobs", f"{job.name} has started. This page shows the result.")
+    name, now = visit.path_params["name"], visit.now.astimezone()
+    job = job_list.find_work(visit.home, name)
+    if isinstance(job, job_definition.JobDefinition) and not job.command:
+        with visit.server.lend_home() as home:
+            job_run = start_jobs.start_job(home, job, trigger="person", due_at=now, now=now)
+        if job_run.result != "queued":
+            return Redirect("/jobs", f"{name}: {job_run.result}, {job_run.why}.")
+    else:
+        visit.server.start_job(name, lambda: _run_job(visit, job))
+    return Redirect("/jobs", f"{name} has started. This page shows the result.")
 
 
-def _run_job(visit: Visit, name: str) -> None:
+def _run_job(visit: Visit, job: builtin_jobs.BuiltinJob | job_definition.JobDefinition) -> None:
     with visit.server.lend_home() as home:
-        clock.run_job(home, name, trigger="person")
+        if isinstance(job, builtin_jobs.BuiltinJob):
+            clock.run_job(home, job.name, trigger="person")
+        else:
+            start_jobs.run_command(home, job, trigger="person", stop=lambda: False)
 
 
 def pause_job(visit: Visit) -> Redirect:
     """Stop the clock from running a job."""
-    job = builtin_jobs.find_job(visit.path_params["name"])
-    JobLog(visit.home.path).pause(job.name)
-    return Redirect("/jobs", f"{job.name} is paused until you resume it.")
+    name = job_list.find_work(visit.home, visit.path_params["name"]).name
+    JobLog(visit.home.path).pause(name)
+    return Redirect("/jobs", f"{name} is paused until you resume it.")
 
 
 def resume_job(visit: Visit) -> Redirect:
     """Let the clock run a job again."""
-    job = builtin_jobs.find_job(visit.path_params["name"])
-    was_paused = JobLog(visit.home.path).resume(job.name)
-    return Redirect("/jobs", f"{job.name} runs on its schedule again." if was_paused else f"{job.name} was not paused.")
+    name = job_list.find_work(visit.home, visit.path_params["name"]).name
+    was_paused = JobLog(visit.home.path).resume(name)
+    return Redirect("/jobs", f"{name} runs on its schedule again." if was_paused else f"{name} was not paused.")
 
 
 # health ---------------------------------------------------------------------------------------------------------
