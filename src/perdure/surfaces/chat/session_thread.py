@@ -18,6 +18,7 @@ from perdure.surfaces.chat.status_bar import SessionStatus
 
 if TYPE_CHECKING:
     from perdure.agent.agent import Agent
+    from perdure.agent.attachments import Attachments
     from perdure.agent.permission import Mode, PermissionAnswer, PermissionRequest
     from perdure.formats.perdure import AnyEntry, Boundary, Message
     from perdure.home import Home
@@ -32,7 +33,7 @@ class SessionHolder:
     """Holds one session after the other. Every method but `submit` and `close` runs in its thread."""
 
     def __init__(self, open_home: Callable[[], Home], *, cwd: str, mode: Mode | None = None) -> None:
-        """open_home: opens the home, in the thread. mode: instead of that in agent.yaml. Close it at the end."""
+        """open_home: opens the home, in the thread. cwd, mode: as in `open_agent`. Close it at the end."""
         self._open_home, self._cwd, self._mode = open_home, cwd, mode
         self._home: Home | None = None
         self._agent: Agent | None = None
@@ -144,15 +145,22 @@ class SessionHolder:
         self.agent.gate.mode = mode
         return self.refresh()
 
-    def say(self, text: str, typed: str, link: TurnLink) -> Message:
-        """Send a message, with the files that its typed words name. Raises ModelFault."""
+    def say(
+        self, text: str, typed: str, link: TurnLink, *, attached: Attachments | None = None, instruction: str = ""
+    ) -> Message:
+        """Send a message, with the files that its typed words name, or these. Raises ModelFault.
+
+        instruction: stands beside the message, and nobody said it.
+        """
         self._link = link
         try:
-            attachments = self.agent.attach(typed)
+            attachments = attached or self.agent.attach(typed)
             notices, self._notices = self._notices, ()
             for line in (*notices, *attachments.problems, *(f"attached {file.path}" for file in attachments.files)):
                 link.tell(line)
-            return self.agent.say(text, attachments, listener=link.listener, cancel=link.cancel)
+            return self.agent.say(
+                text, attachments, listener=link.listener, cancel=link.cancel, instruction=instruction
+            )
         finally:
             self._link = None
             self.refresh()
@@ -164,9 +172,11 @@ class SessionHolder:
         finally:
             self.refresh()
 
-    def _ask_permission(self, request: PermissionRequest) -> PermissionAnswer:
+    def _ask_permission(self, request: PermissionRequest) -> PermissionAnswer | None:
         from perdure.agent.permission import PermissionAnswer
 
+        if self._link and not self._link.is_attended:
+            return None
         answer = self._link.ask(request) if self._link else None
         return answer if isinstance(answer, PermissionAnswer) else PermissionAnswer("deny")
 

@@ -24,9 +24,11 @@ from starlette.routing import BaseRoute, Route
 from perdure import log
 from perdure.home import Home
 from perdure.sharing.machines import Authority
+from perdure.surfaces.agent_api.app import AgentApi
 from perdure.surfaces.http import captures, responses
 from perdure.surfaces.http.app import HttpApi, MountedApp
 from perdure.surfaces.http.responses import HttpRefusal
+from perdure.surfaces.live_sessions import LiveSessions
 from perdure.surfaces.web import render
 from perdure.surfaces.web.routes import NAVIGATION, TABLE
 from perdure.surfaces.web.views import settings
@@ -81,6 +83,7 @@ class WebApp:
     sessions: BrowserSessions
     cookie_name: str  # one name per home: homes on one machine share cookies, whatever their ports
     is_tls: bool
+    live: LiveSessions
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     def build_routes(self) -> list[BaseRoute]:
@@ -394,14 +397,16 @@ def _is_part_request(request: Request) -> bool:
 def wants_page(request: Request) -> bool:
     """Return True if a browser asks, so that a person will look at the answer."""
     accept: Any = request.headers.get("accept", "")
-    return "text/html" in accept and not request.url.path.startswith(("/api/", "/mcp"))
+    return "text/html" in accept and not request.url.path.startswith(("/api/", "/mcp", "/v1/"))
 
 
 class WebMount:
     """Everything a server needs to serve the page, and the links that let its owner in."""
 
-    def __init__(self, home: Home, authority: Authority, *, is_tls: bool) -> None:
+    def __init__(self, home: Home, authority: Authority, live: LiveSessions, *, is_tls: bool) -> None:
+        """live: the sessions of this home's own user, which the page and the agent's API share."""
         self.links = EntryLinks()
+        self._live = live
         self._authority = authority
         self._owner = Identity(home.user, home.config.machine, "", is_admin=True)
         self._cookie = "perdure-" + hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
@@ -410,5 +415,6 @@ class WebMount:
     def __call__(self, api: HttpApi) -> MountedApp:
         """Return the page's part of an application."""
         sessions = BrowserSessions(api.request_store, self._authority, self._owner, self.links)
-        web_app = WebApp(api, sessions, self._cookie, self._is_tls)
-        return MountedApp(web_app.build_routes(), wants_page, web_app.show_not_found)
+        web_app = WebApp(api, sessions, self._cookie, self._is_tls, self._live)
+        agent_api = AgentApi(api, self._live)
+        return MountedApp([*web_app.build_routes(), *agent_api.build_routes()], wants_page, web_app.show_not_found)
