@@ -113,6 +113,11 @@ class LiveSession:
         return self._holder.status
 
     @property
+    def partial(self) -> str:
+        """The answer that the model writes now, as far as it came; "" if it writes none."""
+        return self.turn.text if self.turn is not None else ""
+
+    @property
     def is_answering(self) -> bool:
         """True while a turn goes on."""
         return self.turn is not None and not self.turn.ended.is_set()
@@ -149,6 +154,16 @@ class LiveSession:
         pending.question.answer(value)
         return True
 
+    @property
+    def mode(self) -> Mode:
+        """What tools may do now."""
+        return self._holder.agent.gate.mode
+
+    def wait_for_end(self, limit_s: float = _BEGIN_S) -> None:
+        """Wait until the turn has ended, or a limit of time is over."""
+        if self.turn is not None:
+            self.turn.ended.wait(limit_s)
+
     def stop(self) -> None:
         """Cancel the turn that goes on; it is kept as far as it came."""
         if self.turn is not None:
@@ -167,10 +182,10 @@ class LiveSession:
         log = agent.session.log
         earlier_ids = {entry.id for entry in log.tree}
 
-        def publish(kind: Literal["text", "change", "end"], text: str = "") -> None:
+        def publish(kind: Literal["text", "change", "end"], piece: str = "") -> None:
             if listener is not None:
-                listener(LiveEvent(kind, text))
-            self._publish(kind, text)
+                listener(LiveEvent(kind, piece))
+            self._publish(kind, piece)
 
         try:
             if not request.is_attended:
@@ -244,8 +259,8 @@ class LiveSession:
             turn.question = None
             self._publish("change")
 
-    def _publish(self, kind: Literal["text", "change", "end"], text: str = "") -> None:
-        self._publish_event(self.session, LiveEvent(kind, text))
+    def _publish(self, kind: Literal["text", "change", "end"], piece: str = "") -> None:
+        self._publish_event(self.session, LiveEvent(kind, piece))
 
 
 def _is_newest(path: Sequence[AnyEntry], entry_id: str) -> bool:

@@ -90,7 +90,7 @@ class Listener:
 
 def require_packages() -> None:
     """Raise PackageMissing unless the packages that serve browsers are installed; load none of them."""
-    if None in map(find_spec, ("jinja2", "pygments", "starlette", "uvicorn")):
+    if None in map(find_spec, ("jinja2", "pygments", "python_multipart", "starlette", "uvicorn")):
         raise PackageMissing(_MISSING)
 
 
