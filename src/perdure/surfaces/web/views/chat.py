@@ -38,6 +38,7 @@ _MAX_SESSIONS = 100  # that the list shows
 _SHOWN_ROUNDS = 30  # the newest; `all=1` shows all
 _MAX_EXPLAINED = 10  # rounds whose recall is explained, the newest; the others have a link
 _MAX_MESSAGE_CHARS = 400_000
+_END_S = 1.0  # an answer is on the page a moment before its turn has ended
 _MAX_IMAGES = 10
 _TITLE_CHARS = 100
 _CHOICES = {"once": "once", "always": "always", "deny": "deny"}
@@ -220,6 +221,7 @@ def say(visit: Visit) -> ViewResult:
         attachments = _read_attachments(visit)
         _check_message(visit, typed)
         live = visit.live.resume(visit.home, session)
+        live.wait_for_end(_END_S)
         request = TurnRequest(typed, attachments, after=visit.form.get("after", ""))
         if live.start_turn(request) is None:
             raise UsageError("an answer goes on in this session: wait for its end, or stop it")
