@@ -91,17 +91,17 @@ class LiveSession:
     """One session that is held. Any thread may call it."""
 
     def __init__(
-        self, open_home: Callable[[], Home], publish: Callable[[str, LiveEvent], None], *, cwd: str, resume: str = "",
-        fork: bool = False,
+        self, open_home: Callable[[], Home], publish: Callable[[str, LiveEvent], None], *, cwd: str, platform: str,
+        resume: str = "",
     ) -> None:  # fmt: skip
         """Begin a session, or go on with one. publish: tells all listeners of a session. Raises as `open_agent`."""
         self._publish_event = publish
         self._lock = threading.Lock()
-        self._holder = SessionHolder(open_home, cwd=cwd)
+        self._holder = SessionHolder(open_home, cwd=cwd, platform=platform)
         self.turn: LiveTurn | None = None  # the newest
         self.last_used_s = time.monotonic()
         try:
-            status = self._holder.submit(lambda: self._holder.open(resume, fork=fork)).result(_OPEN_S)
+            status = self._holder.submit(lambda: self._holder.open(resume)).result(_OPEN_S)
         except BaseException:
             self._holder.close()
             raise
@@ -285,28 +285,31 @@ class LiveSessions:
         self._closed = threading.Event()
         threading.Thread(target=self._sweep, name="perdure-live-sessions", daemon=True).start()
 
-    def begin(self, cwd: str = "") -> LiveSession:
-        """Begin a session. cwd: the folder to work in; "" for none. Raises as `open_agent`, and Busy."""
-        with self._open_lock:
-            return self._open(cwd=cwd)
+    def begin(self, platform: str, *, cwd: str = "") -> LiveSession:
+        """Begin a session. platform: a name of `floor/platforms.py`. cwd: the folder to work in; "" for none.
 
-    def resume(self, home: Home, session: str, *, fork: bool = False) -> LiveSession:
-        """Return a session, held from now on; of a fork the new one. Raises as `open_agent`, and Busy."""
+        Raises as `open_agent`, and Busy.
+        """
         with self._open_lock:
-            live = None if fork else self.find(session)
+            return self._open(platform, cwd=cwd)
+
+    def resume(self, home: Home, session: str, platform: str) -> LiveSession:
+        """Return a session, held from now on. Raises as `open_agent`, and Busy."""
+        with self._open_lock:
+            live = self.find(session)
             if live is not None:
                 return live
             cwd = read_start(home, session).cwd
-            return self._open(cwd=cwd if cwd and Path(cwd).is_dir() else "", resume=session, fork=fork)
+            return self._open(platform, cwd=cwd if cwd and Path(cwd).is_dir() else "", resume=session)
 
     def find(self, session: str) -> LiveSession | None:
         """Return a session that is held; None if it is not."""
         with self._lock:
             return self._sessions.get(session)
 
-    def _open(self, *, cwd: str, resume: str = "", fork: bool = False) -> LiveSession:
+    def _open(self, platform: str, *, cwd: str, resume: str = "") -> LiveSession:
         self._make_room()
-        live = LiveSession(self._open_home, self._publish, cwd=cwd, resume=resume, fork=fork)
+        live = LiveSession(self._open_home, self._publish, cwd=cwd, platform=platform, resume=resume)
         with self._lock:
             self._sessions[live.session] = live
         return live

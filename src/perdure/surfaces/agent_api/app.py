@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from perdure.agent.attachments import Attachments, make_file
 from perdure.errors import ModelCancelled, ModelFault, NotFound, PerdureError, TurnBudgetSpent, UsageError
+from perdure.floor.platforms import API
 from perdure.formats.perdure import FileEntry
 from perdure.home import Home
 from perdure.models.chat import ChatMessage
@@ -195,11 +196,11 @@ class AgentApi:
         place = known or named
         if place is not None:
             try:
-                return self.live.resume(home, place.session), place.entry, False
+                return self.live.resume(home, place.session, API), place.entry, False
             except NotFound:
                 if request.session:
                     raise
-        return self.live.begin(_check_folder(request.folder)), "", True
+        return self.live.begin(API, cwd=_check_folder(request.folder)), "", True
 
     def _make_turn(self, live: LiveSession, request: AgentRequest, after: str, *, is_new: bool) -> TurnRequest:
         """Return the message for a session; to a new one the earlier conversation of the caller goes as a file."""

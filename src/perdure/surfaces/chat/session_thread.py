@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.errors import PerdureError
+from perdure.floor.platforms import CHAT
 from perdure.surfaces.chat.person_question import ModelQuestion, TurnLink
 from perdure.surfaces.chat.status_bar import SessionStatus
 
@@ -32,9 +33,11 @@ CLOSE_S = 5.0  # leaving waits so long for work that goes on; what was said is o
 class SessionHolder:
     """Holds one session after the other. Every method but `submit` and `close` runs in its thread."""
 
-    def __init__(self, open_home: Callable[[], Home], *, cwd: str, mode: Mode | None = None) -> None:
-        """open_home: opens the home, in the thread. cwd, mode: as in `open_agent`. Close it at the end."""
-        self._open_home, self._cwd, self._mode = open_home, cwd, mode
+    def __init__(
+        self, open_home: Callable[[], Home], *, cwd: str, mode: Mode | None = None, platform: str = CHAT
+    ) -> None:
+        """open_home: opens the home, in the thread. cwd, mode, platform: as in `open_agent`. Close it at the end."""
+        self._open_home, self._cwd, self._mode, self._platform = open_home, cwd, mode, platform
         self._home: Home | None = None
         self._agent: Agent | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -105,7 +108,6 @@ class SessionHolder:
 
     def _open(self, resume: str, *, fork: bool, model: str) -> SessionStatus:
         from perdure.agent.agent import open_agent
-        from perdure.floor.platforms import CHAT
         from perdure.session.session import find_chat
 
         earlier = self._agent
@@ -116,7 +118,7 @@ class SessionHolder:
             "mode": earlier.gate.mode if earlier else self._mode,
             "on_ask": self._ask_permission,
             "on_question": self._ask_question,
-            "platform": CHAT,
+            "platform": self._platform,
         }
         is_kept = earlier is not None and earlier.session.log.is_kept
         if earlier is not None and is_kept:  # the new one may be another place in it

@@ -19,6 +19,7 @@ from perdure.agent.definition import read_definition
 from perdure.agent.image_size import IMAGE_TYPES, find_image_type
 from perdure.agent.permission import MODE_MEANINGS, MODES, PermissionAnswer, PermissionRequest
 from perdure.errors import ConfigFault, NotFound, PerdureError, ToolError, UsageError
+from perdure.floor.platforms import WEB
 from perdure.formats.perdure import FileEntry, ImageEntry, Start
 from perdure.session.blocks import BlockFile
 from perdure.session.catalog import list_sessions
@@ -98,7 +99,7 @@ def begin_chat(visit: Visit) -> ViewResult:
         folder = resolve_key(visit.form.get("folder", ""), lambda: visit.home.runs.projects(is_own=True))
         if folder and not _is_folder(folder):
             raise UsageError("there is no such folder on the machine of this home")
-        live = visit.live.begin(folder)
+        live = visit.live.begin(WEB, cwd=folder)
     except (UsageError, ConfigFault) as error:
         return _show_chats(visit, error=_explain(error), typed=typed)
     live.start_turn(TurnRequest(typed, attachments))
@@ -220,7 +221,7 @@ def say(visit: Visit) -> ViewResult:
     try:
         attachments = _read_attachments(visit)
         _check_message(visit, typed)
-        live = visit.live.resume(visit.home, session)
+        live = visit.live.resume(visit.home, session, WEB)
         live.wait_for_end(_END_S)
         request = TurnRequest(typed, attachments, after=visit.form.get("after", ""))
         if live.start_turn(request) is None:
@@ -297,7 +298,7 @@ def set_mode(visit: Visit) -> Redirect:
     mode = next((mode for mode in MODES if mode == wanted), None)
     if mode is None:
         raise UsageError(f"mode {wanted!r} (known: {', '.join(MODES)})")
-    visit.live.resume(visit.home, session).set_mode(mode)
+    visit.live.resume(visit.home, session, WEB).set_mode(mode)
     return Redirect(f"/chat/{session}", f"Mode {mode}: {MODE_MEANINGS[mode]}.")
 
 
