@@ -8,6 +8,7 @@ hold it.
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import threading
 import time
@@ -263,6 +264,13 @@ class LiveSession:
         self._publish_event(self.session, LiveEvent(kind, piece))
 
 
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
 def _is_newest(path: Sequence[AnyEntry], entry_id: str) -> bool:
     """Return True if an entry stands on a path, and nobody said anything after it."""
     places = [n for n, entry in enumerate(path) if entry.id == entry_id]
@@ -273,10 +281,13 @@ class LiveSessions:
     """The sessions that are held, by id, and who listens to them. Any thread may call it."""
 
     def __init__(
-        self, open_home: Callable[[], Home], user: str, *, on_turn_end: Callable[[], None], idle_s: float = IDLE_S
-    ) -> None:
-        """user: whose sessions they are. on_turn_end: new entries are in the archive. Close it."""
-        self._open_home, self.user = open_home, user
+        self, open_home: Callable[[], Home], user: str, *, on_turn_end: Callable[[], None], allows_remote: bool = False,
+        idle_s: float = IDLE_S,
+    ) -> None:  # fmt: skip
+        """user: whose sessions they are. on_turn_end: new entries are in the archive. allows_remote: other machines may
+        talk with the agent. Close it.
+        """
+        self._open_home, self._user, self._allows_remote = open_home, user, allows_remote
         self._on_turn_end, self._idle_s = on_turn_end, idle_s
         self._sessions: dict[str, LiveSession] = {}
         self._listeners: dict[str, set[Listener]] = {}
@@ -284,6 +295,20 @@ class LiveSessions:
         self._open_lock = threading.Lock()  # one session is opened at a time
         self._closed = threading.Event()
         threading.Thread(target=self._sweep, name="perdure-live-sessions", daemon=True).start()
+
+    def find_refusal(self, user: str, address: str) -> str:
+        """Say why a client may not talk with the agent; "" if it may. address: of the client, as the server sees it.
+
+        The tools of the agent act with the rights of this process: a stolen secret of another machine must be no shell.
+        """
+        if user != self._user:
+            return "The agent acts with the rights of this home's own user, and talks with nobody else."
+        if not (self._allows_remote or _is_loopback(address)):
+            return (
+                "The agent acts on the machine of this home, and talks only with programs there. "
+                "`remote_agent = true` under [server] of its config.toml lets your other machines in."
+            )
+        return ""
 
     def begin(self, platform: str, *, cwd: str = "") -> LiveSession:
         """Begin a session. platform: a name of `floor/platforms.py`. cwd: the folder to work in; "" for none.
@@ -298,6 +323,7 @@ class LiveSessions:
         with self._open_lock:
             live = self.find(session)
             if live is not None:
+                live.last_used_s = time.monotonic()
                 return live
             cwd = read_start(home, session).cwd
             return self._open(platform, cwd=cwd if cwd and Path(cwd).is_dir() else "", resume=session)
@@ -346,6 +372,11 @@ class LiveSessions:
                 self._listeners.pop(session, None)
 
     @property
+    def is_closed(self) -> bool:
+        """True once no session is held any more."""
+        return self._closed.is_set()
+
+    @property
     def n_listeners(self) -> int:
         """How many listen."""
         with self._lock:
@@ -381,6 +412,9 @@ class LiveSessions:
         self._closed.set()
         with self._lock:
             sessions = list(self._sessions.values())
+            listeners = [listener for listeners in self._listeners.values() for listener in listeners]
+        for listener in listeners:
+            listener(LiveEvent("end"))
         for live in sessions:
             live.stop()
         for live in sessions:

@@ -50,9 +50,11 @@ def let_in(at: ServedAgent) -> Visitor:
 
 
 def wait_for(look: Callable[[], Seen], words: str, *, css: str = ".turn.assistant", limit_s: float = 15.0) -> Seen:
-    """Return the page once the agent has said some words, or they stand elsewhere on it."""
+    """Return the page once the agent has said some words and its turn has ended, or the words stand elsewhere."""
     ends_s = time.monotonic() + limit_s
-    while words not in " ".join((seen := look()).texts(css)):
+    while words not in " ".join((seen := look()).texts(css)) or (
+        css == ".turn.assistant" and seen.tree.css("#partial")
+    ):
         assert time.monotonic() < ends_s, seen.text()
         time.sleep(0.05)
     return seen
@@ -148,7 +150,7 @@ def test_an_answer_is_stopped_and_kept_as_far_as_it_came(at: ServedAgent, visito
     event = b'data: {"choices": [{"index": 0, "delta": {"content": "It lis"}}]}\n\n'
     model.answers.append(Answer(events=[event], hangs=True))
     address = begin(visitor, "Where?")
-    page = wait_for(lambda: visitor.get(address), "It lis")
+    page = wait_for(lambda: visitor.get(address), "It lis", css="#partial")
     assert page.texts("#partial") == ["It lis"]
     assert "Stopped here." in visitor.post(f"{address}/stop").text()
     assert list_messages(at, address)[-1] == ("assistant", "It lis")
@@ -258,7 +260,7 @@ def test_a_stop_of_the_server_keeps_what_came(at: ServedAgent, visitor: Visitor,
     event = b'data: {"choices": [{"index": 0, "delta": {"content": "It lis"}}]}\n\n'
     model.answers.append(Answer(events=[event], hangs=True))
     address = begin(visitor, "Where?")
-    wait_for(lambda: visitor.get(address), "It lis")
+    wait_for(lambda: visitor.get(address), "It lis", css="#partial")
     at.end()
     at.begin()
     again = let_in(at)

@@ -106,8 +106,7 @@ class AgentApi:
     async def _identify(self, request: Request) -> Identity:
         """Return the identity of the credential. Raises HttpRefusal (401, 403, 429)."""
         identity = await self.api.identify(request)
-        if identity.user != self.live.user:
-            message = "The agent acts with the rights of this home's own user, and answers only machines of theirs."
+        if message := self.live.find_refusal(identity.user, request.client.host if request.client else ""):
             raise HttpRefusal(403, "forbidden", message)
         return identity
 

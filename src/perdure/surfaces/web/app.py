@@ -209,7 +209,7 @@ class WebApp:
     async def _stream_chat(self, request: Request) -> Response:
         """Stream what happens in a session of the visitor's own as it happens."""
         identity = (await self._require_visitor(request)).identity
-        self._check_own(identity)
+        self._check_own(request, identity)
 
         async def is_still_valid() -> bool:
             visitor = await self._find_visitor(request)
@@ -217,9 +217,9 @@ class WebApp:
 
         return chat_stream.open_stream(self.live, request.path_params["session"], is_still_valid)
 
-    def _check_own(self, identity: Identity) -> None:
-        if identity.user != self.live.user:
-            message = "The agent acts with the rights of this home's own user, and talks with nobody else."
+    def _check_own(self, request: Request, identity: Identity) -> None:
+        """Raise Refused (403) if the visitor may not talk with the agent."""
+        if message := self.live.find_refusal(identity.user, _read_client_address(request)):
             raise HttpRefusal(403, "forbidden", message)
 
     # forms ------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class WebApp:
             if view.is_admin and not visitor.identity.is_admin:
                 raise HttpRefusal(403, "forbidden", "Only an admin of this home may see this page.")
             if view.is_own:
-                self._check_own(visitor.identity)
+                self._check_own(request, visitor.identity)
             form = await self._read_own_form(request, visitor, view.max_bytes) if view.method == "POST" else WebForm({})
             return await self.api.worker_pools[view.pool].run_task(lambda: self._run_view(view, request, visitor, form))
 
@@ -316,7 +316,7 @@ class WebApp:
             "nav": nav,
             "setting": settings.BY_NAME.get(nav),
             "now": self.now(),
-            "navigation": [entry for entry in NAVIGATION if entry.name != "chat" or self._may_chat(visitor)],
+            "navigation": [entry for entry in NAVIGATION if entry.name != "chat" or self._may_chat(request, visitor)],
             **html_page.values,
         }
         response = Response(
@@ -326,8 +326,9 @@ class WebApp:
             response.delete_cookie(self._notice_cookie, httponly=True, samesite="strict", secure=self.is_tls)
         return response
 
-    def _may_chat(self, visitor: Visitor | None) -> bool:
-        return visitor is not None and visitor.identity.user == self.live.user
+    def _may_chat(self, request: Request, visitor: Visitor | None) -> bool:
+        address = _read_client_address(request)
+        return visitor is not None and not self.live.find_refusal(visitor.identity.user, address)
 
     # errors ----------------------------------------------------------------------------------------------
 
@@ -400,6 +401,10 @@ async def _parse_form(request: Request, raw: bytes) -> tuple[list[tuple[str, str
         return fields, tuple([UploadedFile(one.filename or "", await one.read()) for one in uploads if one.filename])
     finally:
         await form.close()
+
+
+def _read_client_address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _check_origin(request: Request) -> None:

@@ -23,7 +23,8 @@ from perdure.surfaces.web.render import clean
 MAX_LISTENERS = 32  # of all sessions: each is a tab
 _HEARTBEAT_S = 15.0
 _CHECK_S = 2.0  # how often the visitor is looked up again, while something happens
-_FRAME_S = 0.1  # between two events
+_FRAME_S = 0.1  # after a piece
+_CHANGE_S = 0.4  # after a change, for which a tab asks for its page again
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 
 
@@ -49,7 +50,7 @@ async def _stream_events(
     checked_s = time.monotonic()
     try:
         yield _render("change", _read_partial(live, session))
-        while True:
+        while not live.is_closed:
             kinds = await _wait_for_kinds(queue)
             if not kinds or time.monotonic() - checked_s >= _CHECK_S:
                 checked_s = time.monotonic()
@@ -58,8 +59,9 @@ async def _stream_events(
             if not kinds:
                 yield b": still here\n\n"
                 continue
-            yield _render("text" if kinds == {"text"} else "change", _read_partial(live, session))
-            await asyncio.sleep(_FRAME_S)
+            is_text = kinds == {"text"}
+            yield _render("text" if is_text else "change", _read_partial(live, session))
+            await asyncio.sleep(_FRAME_S if is_text else _CHANGE_S)
     finally:
         live.remove_listener(session, tell)
 

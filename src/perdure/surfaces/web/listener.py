@@ -107,7 +107,9 @@ class _RunningServer:
             raise PackageMissing(_MISSING) from error
         home = serving.home
         authority = LocalAuthority(home.path, home.config.admins, cache=home.sharing.grant_cache())
-        self._live = LiveSessions(serving.clone_home, home.user, on_turn_end=serving.ingest_worker.wake)
+        self._live = LiveSessions(
+            serving.clone_home, home.user, on_turn_end=serving.ingest_worker.wake, allows_remote=settings.remote_agent
+        )
         self._mount = WebMount(home, authority, self._live, is_tls=bool(settings.tls_certificate))
         self._http_server = HttpServer(serving, authority, settings=settings, mount_app=self._mount)
         try:
