@@ -147,7 +147,7 @@ def test_a_denial_with_words_and_a_question_of_the_model(visit: Any, model: Mode
     page.wait_for_selector(".question")
     page.fill("#words", "move it to /tmp")
     page.click("text=Do not allow")
-    page.wait_for_selector("text=What then?")
+    page.wait_for_selector(".question >> text=What then?")
     assert "says: move it to /tmp" in str(model.requests[-1].body)
     page.fill("#words", "nothing")
     page.press("#words", "Enter")
@@ -265,18 +265,18 @@ def test_a_kill_in_the_middle_of_an_answer(visit: Any, model: ModelServer, site:
     see(page, "It lis", "#partial")
     address = page.url.removeprefix(site.origin)
     page.goto("about:blank")
-    (process_id,) = find_servers(site)
-    os.kill(process_id, signal.SIGKILL)
+    for process_id in find_servers(site):
+        os.kill(process_id, signal.SIGKILL)
     site.begin()
     page = visit(address)
     see(page, "it was interrupted")
-    assert page.locator(".turn.person .typed").inner_text() == "Where?"
+    assert page.locator(".turn.person .typed").text_content() == "Where?"
     say(page, "@say On 8443.")
     see(page, "On 8443.")
 
 
 def find_servers(site: Site) -> list[int]:
-    """The process that serves this home."""
+    """The processes that serve this home."""
     listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     lines = [line.split(maxsplit=1) for line in listed.splitlines()]
     served = [int(number) for number, words in lines[1:] if "serve" in words and Path(sys.executable).name in words]
