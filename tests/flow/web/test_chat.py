@@ -113,6 +113,15 @@ def test_a_permission_is_asked_and_allowed(at: ServedAgent, visitor: Visitor) ->
     assert [role for role, _ in list_messages(at, address)] == ["user", "assistant", "tool", "assistant"]
 
 
+def test_words_before_a_question_stand_there_once(visitor: Visitor, model: ModelServer) -> None:
+    model.answers.append(Answer("I write it now.", [("write_file", {"path": "a.txt", "text": "a"})]))
+    address = begin(visitor, "Write.")
+    page = wait_for(lambda: visitor.get(address), "May it change", css=".question")
+    assert page.text(".turn.assistant").count("I write it now.") == 1
+    answer(visitor, address, page, "once")
+    wait_for(lambda: visitor.get(address), "OK.")
+
+
 def test_a_permission_is_denied_with_words(at: ServedAgent, visitor: Visitor) -> None:
     address, page = ask_to_write(visitor)
     answer(visitor, address, page, "deny", "put it into notes.md")

@@ -75,6 +75,12 @@ class Round:
         return bool(self.parts)
 
     @property
+    def last_answer(self) -> str:
+        """The words of the model that came last; "" if there are none."""
+        answers = [part.text for part in self.parts if isinstance(part, ShownText) and part.kind == "answer"]
+        return answers[-1] if answers else ""
+
+    @property
     def place(self) -> int:
         """Which of its branches it is, from 1."""
         return self.branches.index(self.message.id) + 1 if self.branches else 1

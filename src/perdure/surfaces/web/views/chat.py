@@ -139,6 +139,7 @@ def _show_chat(visit: Visit, *, error: str = "", typed: str = "") -> HtmlPage:
         "n_hidden": n_hidden,
         "turn": turn,
         "is_answering": turn is not None and not turn.ended.is_set(),
+        "has_partial": turn is not None and not turn.ended.is_set() and not _is_shown(rounds, turn.text),
         "question": _describe_question(turn.question.subject) if turn is not None and turn.question else None,
         "question_id": turn.question.question_id if turn is not None and turn.question else "",
         "status": [text for _, text in list_pieces(live.status)] if live is not None and live.status else [],
@@ -153,6 +154,12 @@ def _show_chat(visit: Visit, *, error: str = "", typed: str = "") -> HtmlPage:
         "accept": ",".join(IMAGE_TYPES) + ",text/*",
     }
     return HtmlPage("chat.html", values, 400 if error else 200)
+
+
+def _is_shown(rounds: Sequence[Round], partial: str) -> bool:
+    """Return True if the answer that came last stands in the log already: its calls run, or wait for a person."""
+    last = rounds[-1].last_answer if rounds else ""
+    return bool(partial.strip()) and mask(partial).strip() == last.strip()
 
 
 def _find_title(visit: Visit, session: str, rounds: Sequence[Round]) -> str:
