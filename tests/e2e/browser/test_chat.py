@@ -117,7 +117,7 @@ def test_the_keyboard_is_enough(visit: Any) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/chat/s"))
     see(page, "One.")
-    assert "second row" in page.locator(".turn.person .typed").inner_text()
+    assert "second row" in page.locator(".turn.person .typed").text_content().strip()
 
 
 def test_a_permission_is_answered_with_the_keyboard(visit: Any, site: Site) -> None:
@@ -126,8 +126,8 @@ def test_a_permission_is_answered_with_the_keyboard(visit: Any, site: Site) -> N
     change = '{"path": "cart.py", "old": "sum(prices) + 1", "new": "sum(prices)"}'
     begin(page, f"@call edit_file {change}\n@say Mended.", folder=str(shop))
     page.wait_for_selector(".question")
-    assert page.locator(".question .del").all_inner_texts() == ["-    return sum(prices) + 1"]
-    assert page.locator(".question .add").all_inner_texts() == ["+    return sum(prices)"]
+    assert page.locator(".question .del").all_text_contents() == ["-    return sum(prices) + 1"]
+    assert page.locator(".question .add").all_text_contents() == ["+    return sum(prices)"]
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         assert list_violations(page) == []
@@ -138,7 +138,7 @@ def test_a_permission_is_answered_with_the_keyboard(visit: Any, site: Site) -> N
     see(page, "Mended.")
     assert "+ 1" not in (shop / "cart.py").read_text()
     page.click(f"{AGENT} .call summary")
-    assert page.locator(f"{AGENT} .call .add").all_inner_texts() == ["+sum(prices)"]
+    assert page.locator(f"{AGENT} .call .add").all_text_contents() == ["+sum(prices)"]
 
 
 def test_a_denial_with_words_and_a_question_of_the_model(visit: Any, model: ModelServer) -> None:
@@ -162,7 +162,7 @@ def test_stop_keeps_what_came(visit: Any, model: ModelServer) -> None:
     see(page, "It lis", "#partial")
     page.click("[data-stop]")
     see(page, "Stopped here.")
-    assert page.locator(f"{AGENT} .prose").last.inner_text() == "It lis"
+    assert page.locator(f"{AGENT} .prose").last.text_content().strip() == "It lis"
     say(page, "@say On 8443.")
     see(page, "On 8443.")
 
@@ -175,7 +175,7 @@ def test_a_reload_finds_the_answer_where_it_is(visit: Any, model: ModelServer) -
     page.reload()
     see(page, "word0 word1", "#partial")
     see(page, "word6 word7", f"{AGENT} .prose:not(.partial)")
-    assert page.locator(f"{AGENT} .prose").last.inner_text() == " ".join(f"word{n}" for n in range(8))
+    assert page.locator(f"{AGENT} .prose").last.text_content().strip() == " ".join(f"word{n}" for n in range(8))
 
 
 def test_two_tabs_see_one_session(visit: Any) -> None:
@@ -218,11 +218,13 @@ def test_files_and_an_image_go_along(visit: Any, model: ModelServer, tmp_path: P
     page.fill(MESSAGE, "@say Seen.")
     page.press(MESSAGE, "Enter")
     see(page, "Seen.")
+    page.wait_for_selector("[data-stop]", state="detached")
+    page.wait_for_timeout(1000)  # the page is asked for once more at the end
     page.locator(".shot img").scroll_into_view_if_needed()
     page.wait_for_timeout(500)
     assert page.locator(".shot img").evaluate("one => one.naturalWidth") == 10
     page.click(".pasted summary")
-    assert HARM in page.locator(".pasted .inside").inner_text()
+    assert HARM in page.locator(".pasted .inside").text_content().strip()
 
 
 def test_hostile_words_stay_words(visit: Any, model: ModelServer, site: Site) -> None:
@@ -236,13 +238,13 @@ def test_hostile_words_stay_words(visit: Any, model: ModelServer, site: Site) ->
     ]
     begin(page, HARM, folder=str(site.home.parent / "shop"))
     page.wait_for_selector(".question")
-    assert HARM in page.locator(".question").inner_text()
+    assert HARM in page.locator(".question").text_content().strip()
     page.click("text=Allow once")
     see(page, "onerror", "#partial")
     see(page, "The end.", f"{AGENT} .prose:not(.partial)")
     for summary in page.locator(f"{AGENT} .call summary").all():
         summary.click()
-    assert "<script>" in page.locator(f"{AGENT} .call").first.inner_text()
+    assert "<script>" in page.locator(f"{AGENT} .call").first.text_content().strip()
     assert page.locator("main script, main [onerror], main a[href^=javascript]").count() == 0
 
 
@@ -251,10 +253,10 @@ def test_what_was_remembered_leads_to_its_source(visit: Any) -> None:
     begin(page, "Which port does the staging server of tidepool listen on?")
     page.locator(".recalled summary").wait_for(timeout=20_000)
     page.click(".recalled summary")
-    assert "9417" in page.locator(".recalled").inner_text()
+    assert "9417" in page.locator(".recalled").text_content().strip()
     page.click(".recalled li a")
     page.wait_for_url(re.compile("/memories/"))
-    assert "9417" in page.locator("main").inner_text()
+    assert "9417" in page.locator("main").text_content().strip()
 
 
 def test_a_kill_in_the_middle_of_an_answer(visit: Any, model: ModelServer, site: Site) -> None:
@@ -293,9 +295,9 @@ def test_it_can_be_read_without_scripts(visit: Any) -> None:
     begin(page, "@say One.")
     see(page, "One.")
     plain = visit(page.url, java_script_enabled=False)
-    assert "One." in plain.locator(AGENT).inner_text()
+    assert "One." in plain.locator(AGENT).text_content().strip()
     plain.fill(MESSAGE, "@say Two.")
     plain.click(SAY)
     plain.wait_for_timeout(500)
     plain.reload()
-    assert "Two." in plain.locator(".turns").inner_text()
+    assert "Two." in plain.locator(".turns").text_content().strip()
