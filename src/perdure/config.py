@@ -296,6 +296,7 @@ class ServerConfig:
     admins: tuple[str, ...] = ()  # users who may administer the whole home; its own user always may
     names: tuple[str, ...] = ()  # names of this server besides those of its certificate and its machine
     requests_per_minute: int = 600  # of each machine
+    remote_agent: bool = False  # let your other machines talk with the agent, whose tools act on this one
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,28 @@ def test_every_command_about_telegram_runs(place: Path, monkeypatch: pytest.Monk
             assert done.returncode == 0 and "perdure_bot" in done.stdout, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
+def test_the_agent_answers_as_its_guide_says(place: Path) -> None:
+    """The commands of the guide, then its program, with the address and the secret that they print."""
+    pytest.importorskip("openai")
+    page = (ROOT / "docs" / "agent-api.md").read_text(encoding="utf-8")
+    register, serve = commands_of("docs/agent-api.md")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    with ModelServer(answers=[Answer("It is port 8443.")]) as model:
+        (place / ".perdure").mkdir(mode=0o700)
+        role = f'[models.roles.resident]\nprovider = "openai"\nmodel = "m"\nurl = "{model.url}/v1"\n'
+        (place / ".perdure" / "config.toml").write_text(f'[server]\nhttp = "127.0.0.1:0"\n{role}')
+        secret = json.loads(run(f"{register} --json", place).stdout)["result"]["secret"]
+        try:
+            address = json.loads(run(f"{serve} --json", place).stdout)["result"]["http"]
+            program = f"SECRET = {secret!r}\n" + block.replace("http://127.0.0.1:8787", address)
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+            )
+        finally:
+            run("perdure serve --stop", place)
+    assert (done.stdout, done.stderr) == ("It is port 8443.", "")
+
+
 def test_the_readme_begins_with_install_and_start() -> None:
     """.ci/wheel runs these two, as they stand there, with a local package index."""
     start = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Start\n")[2]

@@ -73,10 +73,11 @@ class Agent:
 
     def say(
         self, text: str, attachments: Attachments = NO_ATTACHMENTS, *, listener: TurnListener = SILENT,
-        cancel: threading.Event | None = None,
+        cancel: threading.Event | None = None, instruction: str = "",
     ) -> Message:  # fmt: skip
         """Send a message of a person, and return the last answer, as `Session.say`. In plan mode it asks for a plan."""
-        instruction = PLAN_INSTRUCTION if self.gate.mode == "plan" else ""
+        planning = PLAN_INSTRUCTION if self.gate.mode == "plan" else ""
+        instruction = "\n\n".join(filter(None, (instruction, planning)))
         return self.session.say(
             text, images=attachments.images, files=attachments.files, listener=listener, cancel=cancel,
             instruction=instruction,
@@ -136,11 +137,12 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
 
-    resume, fork, job, platform: as in `open_session`. cwd: the folder to work in; of a session that goes on its own.
-    chat, mode, max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it
-    such calls are denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls
-    without a model. mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools:
-    False leaves all of them out. run: of the queue, which this session carries out: its recipe limits the definition.
+    resume, fork, job, platform: as in `open_session`. cwd: the folder to work in; of a session that goes on its own; ""
+    for none: then the session belongs to no project, and its files are in a folder that is gone with it. chat, mode,
+    max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are
+    denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model.
+    mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools: False leaves all of
+    them out. run: of the queue, which this session carries out: its recipe limits the definition.
 
     Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
@@ -150,10 +152,14 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     chat = chat or find_model(home, definition, job=job)
     if not has_tools:
         definition, mcp_servers = replace(definition, tools=(), mcp_servers=()), ()
-    if resume and not cwd:
-        cwd = read_start(home, resolve_name(home, resume, cwd=str(Path.cwd()))[0]).cwd
-    start = Path(cwd or Path.cwd()).resolve()
+    if resume and cwd is None:
+        cwd = read_start(home, resolve_name(home, resume, cwd=str(Path.cwd()))[0]).cwd or None
     outputs = tempfile.TemporaryDirectory(prefix="perdure-agent-")
+    has_folder = cwd != ""
+    start = Path(cwd or Path.cwd()).resolve() if has_folder else Path(outputs.name, "desk")
+    place = str(start) if has_folder else ""
+    if not has_folder:
+        start.mkdir()
     folders = build_folders(home.path, start, definition, Path(outputs.name))
     temporary = Path(outputs.name, "tmp")
     temporary.mkdir()
@@ -174,7 +180,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         grep.build_tool(folders),
         shell.build_tool(),
         person.build_tool(on_question),
-        *memory.build_tools(home, str(start)),
+        *memory.build_tools(home, place),
         SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
         propose_change.build_tool(home, lambda: session),
         *spawner.build_tools(),
@@ -193,7 +199,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         tools = limit_tools([*select_tools(tools, definition), *(servers.tools if servers else ())], run)
         fitting = fit_tools(tools, chat)
         session = open_session(
-            home, resume, fork=fork, cwd=str(start), chat=chat, tools=fitting, mode=recall_mode, job=job,
+            home, resume, fork=fork, cwd=place or None, chat=chat, tools=fitting, mode=recall_mode, job=job,
             decide=gate.decide, budget=definition.budget, floor_end=render_list(skills) if fitting else "",
             platform=platform,
             spawned_by=run.spawned_by if run and run.spawned_by[0] else None,

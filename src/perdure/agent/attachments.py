@@ -6,18 +6,22 @@ read_file reads it: inside the project and the allowed folders, in whole lines, 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perdure.access import fence
 from perdure.agent.folders import ProjectFolders
-from perdure.agent.tools.files import read_file, view_image
-from perdure.agent.tools.output import MAX_BYTES
+from perdure.agent.image_size import IMAGE_TYPES, find_image_type
+from perdure.agent.tools.files import MAX_IMAGE_BYTES, read_file, view_image
+from perdure.agent.tools.output import MAX_BYTES, take_first
 from perdure.errors import ToolError
 from perdure.formats.perdure import FileEntry, ImageEntry
 from perdure.regex import lazy_re
+from perdure.text import one_line
 
 MAX_FILES = 20  # of one message
+_NAME_CHARS = 200  # of a file that was sent
 _BYTES_PER_TOKEN = 4
 _WINDOW_SHARE = 0.25  # that all files of a message may take
 _MENTION = lazy_re(r"""(?<!\S)@(?:"([^"\n]+)"|(\S+))""")
@@ -70,6 +74,29 @@ def attach_files(mentions: Sequence[str], folders: ProjectFolders, *, window_tok
         left_bytes -= len(text.encode())
         files.append(FileEntry(path=path, text=text, code=fence.make_nonce()))
     return Attachments(tuple(files), tuple(images), tuple(problems))
+
+
+def make_image(name: str, data: bytes) -> ImageEntry:
+    """Return an image that was sent with a message. name: for the error. Raises ToolError."""
+    kind = find_image_type(data)
+    if not kind:
+        raise ToolError(f"{name} is no image that models read ({', '.join(IMAGE_TYPES)})")
+    if len(data) > MAX_IMAGE_BYTES:
+        raise ToolError(f"{name} has {len(data):,} bytes; the maximum is {MAX_IMAGE_BYTES:,}")
+    return ImageEntry(media_type=kind, data=base64.b64encode(data).decode())
+
+
+def make_file(name: str, data: bytes, *, max_bytes: int = MAX_BYTES) -> FileEntry:
+    """Return a text that was sent with a message, in whole lines as far as there is room. Raises ToolError."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{name} is neither text in UTF-8 nor an image") from error
+    if "\0" in text:
+        raise ToolError(f"{name} is no text: it has zero bytes")
+    lines, is_cut = take_first(text.splitlines(), max_bytes=max_bytes)
+    end = [f"(the rest is left out: only {len(lines):,} lines had room)"] if is_cut else []
+    return FileEntry(path=one_line(name, _NAME_CHARS), text="\n".join([*lines, *end]), code=fence.make_nonce())
 
 
 def _find_path(mention: str, folders: ProjectFolders) -> str:

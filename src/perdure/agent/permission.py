@@ -111,7 +111,7 @@ class PermissionAnswer:
     words: str = ""  # what the model shall read with a denial
 
 
-OnAsk = Callable[[PermissionRequest], PermissionAnswer]
+OnAsk = Callable[[PermissionRequest], PermissionAnswer | None]  # None: nobody can be asked
 
 
 class PermissionGate:
@@ -146,10 +146,11 @@ class PermissionGate:
             return CallPermission(True, words)
         change = preview_change(self._folders, call.name, call.input) if self._on_ask else None
         request = PermissionRequest(call, tuple(sorted(asking, key=lambda risk: -risk.risk)), change)
-        if self._on_ask is None:
-            return CallPermission(False, f"not allowed: {request.reason}, so a person must allow it, and {NOBODY}.")
         with self._lock:
-            return self._apply(self._on_ask(request), request, place)
+            answer = self._on_ask(request) if self._on_ask else None
+            if answer is not None:
+                return self._apply(answer, request, place)
+        return CallPermission(False, f"not allowed: {request.reason}, so a person must allow it, and {NOBODY}.")
 
     def _decide_part(self, tool: str, risk: CallRisk, place: str) -> tuple[Literal["allow", "ask", "deny"], str]:
         """Return the verdict on one part of a call, and why. place: how its line goes to another folder, or ""."""

@@ -18,8 +18,14 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 import perdure
+from perdure.access import fence
 from perdure.capture.events import HookEvent
+from perdure.formats.perdure import FileEntry, ImageEntry
 from perdure.home import Home
+from perdure.models.chat import ChatReply, ToolCall, ToolSpec
+from perdure.session.calls import Tool, ToolOutput
+from perdure.session.session import open_session
+from perdure.testing import ScriptedChat
 from perdure.turn import answer_event
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
@@ -59,6 +65,7 @@ def fill(home: Home) -> None:
     home.import_files([SAMPLES])
     told(home)
     edited(home)
+    chatted(home)
     home.capture(said("user", HOSTILE, STARTED), runtime="messages", session="hostile")
     home.remember("The nightly build takes about 40 minutes.", path="build/duration")
     home.remember("The nightly build takes about 40 minutes on average.", path="ci/nightly")
@@ -101,6 +108,21 @@ def edited(home: Home) -> None:
         for n, (role, content) in enumerate(turns)
     ]
     home.capture(b"".join(lines), runtime="claude-code", session="edited")
+
+
+def chatted(home: Home) -> None:
+    """A session of our own: with a call, a branch, a file and an image, and what means harm."""
+    call = ToolCall("c1", "edit_file", {"path": "a.py", "old": "ttl = 60\n", "new": "ttl = 600\n"})
+    script = [ChatReply("I look.", calls=(call,), stop="tool"), HOSTILE, "On another way."]
+    attached = {
+        "files": [FileEntry(path="<b>notes</b>.md", text=HOSTILE, code=fence.make_nonce())],
+        "images": [ImageEntry(media_type="image/png", data=PIXEL)],
+    }
+    tool = Tool(ToolSpec("edit_file", "", {"type": "object"}), lambda *_: ToolOutput(HOSTILE, is_error=True))
+    with open_session(home, cwd=PROJECT, chat=ScriptedChat(script), tools=[tool], mode="keyword") as session:
+        first = session.say("Why does the lantern flicker?").parent
+        session.log.move_leaf(first)
+        session.say(f"Otherwise, then. {HOSTILE}", **attached)
 
 
 def recalled(home: Home, session: str, message: str) -> None:

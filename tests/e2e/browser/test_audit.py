@@ -9,6 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from perdure.archive import injections
+from perdure.formats.perdure import Message
+from perdure.session.catalog import list_sessions
+from perdure.session.log import read_tree
 from perdure.surfaces.web.routes import TABLE
 from perdure.types import Filters
 
@@ -23,6 +26,8 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")]
 ASKED = "message=Which+port+does+the+staging+server+listen+on+now%3F"
 ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/": ["/"],
+    "/chat": ["/chat"],
+    "/chat/{session}": ["/chat/{chat}", "/chat/{chat}?at={message}", "/chat/{chat}?at={message}&edit={message}"],
     "/search": [
         "/search",
         "/search?q=sqlite",
@@ -69,7 +74,12 @@ ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/quality": ["/quality"],
     "/settings": ["/settings"],
 }
-NO_PAGES = {"/turns/{turn_id}", "/runs/{run_id}/images/{turn_id}/{n}", "/runs/{run_id}/raw"}  # lead on, or are bytes
+NO_PAGES = {
+    "/chat/{session}/images/{entry}/{n}",
+    "/turns/{turn_id}",
+    "/runs/{run_id}/images/{turn_id}/{n}",
+    "/runs/{run_id}/raw",
+}  # lead on, or are bytes
 LOST = ["/nowhere", "/runs/01m7nothing", "/memories/mem-nothing"]
 
 
@@ -81,12 +91,15 @@ def ids(site: Any) -> dict[str, str]:
         changed = [memory for memory in home.memories.list_memories(every=True) if "staging server" in memory.text]
         (current,) = [memory.memory_id for memory in changed if memory.is_current]
         hit = home.search("sqlite", filters=Filters(runtimes=("claude-code",))).hits[0]
+        chat = list_sessions(home)[0].overview.session
+        message = next(one.id for one in read_tree(home, chat) if isinstance(one, Message))
         events = home.journal().read(type_=injections.EVENT_TYPE)
         return {
             "run": hit.run_id, "turn": hit.turn_id, "edited": runs["edited"].run_id, "hostile": runs["hostile"].run_id,
             "current": current, "former": next(one.memory_id for one in changed if one.memory_id != current),
             "edit": home.search("ttl", filters=Filters(roles=("assistant",))).hits[0].turn_id, "job": "consolidate",
             "machine": home.sharing.machines.list_machines()[0].machine_id,
+            "chat": chat, "message": message,
             "nonce": next(event.data["nonce"] for event in events if event.data["turns"]),
         }  # fmt: skip
 

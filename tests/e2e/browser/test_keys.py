@@ -45,7 +45,7 @@ def test_the_list_of_keys_opens_and_closes(visit) -> None:
 def test_every_place_is_gone_to_by_two_keys(visit) -> None:
     page = visit("/")
     places = page.locator("[data-go]").evaluate_all("all => all.map(a => [a.dataset.go, a.getAttribute('href')])")
-    assert len({key for key, _ in places}) == len(places) == 6
+    assert len({key for key, _ in places}) == len(places) == 7
     page.keyboard.press("g")
     page.keyboard.press("m")
     page.wait_for_url("**/memories")

@@ -46,9 +46,10 @@ def section(seen, heading):
     )
 
 
-def test_five_entries_and_the_settings(visitor):
+def test_six_entries_and_the_settings(visitor):
     links = visitor.get("/").links(".side a")
-    assert links == ["/", "/search", "/runs", "/memories", "/recall", "/settings"] == [one.href for one in NAVIGATION]
+    assert links == [one.href for one in NAVIGATION]
+    assert links == ["/", "/chat", "/search", "/runs", "/memories", "/recall", "/settings"]
     settings = visitor.get("/settings")
     assert {"/floor", "/diary", "/machines", "/sharing", "/health", "/jobs", "/growth", "/quality"} == set(
         settings.links()

@@ -51,3 +51,4 @@ class TurnLink:
     cancel: threading.Event
     ask: Callable[[PermissionRequest | ModelQuestion], Any]  # waits for the person; None for no answer
     tell: Callable[[str], None]
+    is_attended: bool = True  # False: nobody can be asked

@@ -13,11 +13,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.errors import PerdureError
+from perdure.floor.platforms import CHAT
 from perdure.surfaces.chat.person_question import ModelQuestion, TurnLink
 from perdure.surfaces.chat.status_bar import SessionStatus
 
 if TYPE_CHECKING:
     from perdure.agent.agent import Agent
+    from perdure.agent.attachments import Attachments
     from perdure.agent.permission import Mode, PermissionAnswer, PermissionRequest
     from perdure.formats.perdure import AnyEntry, Boundary, Message
     from perdure.home import Home
@@ -31,9 +33,11 @@ CLOSE_S = 5.0  # leaving waits so long for work that goes on; what was said is o
 class SessionHolder:
     """Holds one session after the other. Every method but `submit` and `close` runs in its thread."""
 
-    def __init__(self, open_home: Callable[[], Home], *, cwd: str, mode: Mode | None = None) -> None:
-        """open_home: opens the home, in the thread. mode: instead of that in agent.yaml. Close it at the end."""
-        self._open_home, self._cwd, self._mode = open_home, cwd, mode
+    def __init__(
+        self, open_home: Callable[[], Home], *, cwd: str, mode: Mode | None = None, platform: str = CHAT
+    ) -> None:
+        """open_home: opens the home, in the thread. cwd, mode, platform: as in `open_agent`. Close it at the end."""
+        self._open_home, self._cwd, self._mode, self._platform = open_home, cwd, mode, platform
         self._home: Home | None = None
         self._agent: Agent | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -104,7 +108,6 @@ class SessionHolder:
 
     def _open(self, resume: str, *, fork: bool, model: str) -> SessionStatus:
         from perdure.agent.agent import open_agent
-        from perdure.floor.platforms import CHAT
         from perdure.session.session import find_chat
 
         earlier = self._agent
@@ -115,7 +118,7 @@ class SessionHolder:
             "mode": earlier.gate.mode if earlier else self._mode,
             "on_ask": self._ask_permission,
             "on_question": self._ask_question,
-            "platform": CHAT,
+            "platform": self._platform,
         }
         is_kept = earlier is not None and earlier.session.log.is_kept
         if earlier is not None and is_kept:  # the new one may be another place in it
@@ -144,15 +147,22 @@ class SessionHolder:
         self.agent.gate.mode = mode
         return self.refresh()
 
-    def say(self, text: str, typed: str, link: TurnLink) -> Message:
-        """Send a message, with the files that its typed words name. Raises ModelFault."""
+    def say(
+        self, text: str, typed: str, link: TurnLink, *, attached: Attachments | None = None, instruction: str = ""
+    ) -> Message:
+        """Send a message, with the files that its typed words name, or these. Raises ModelFault.
+
+        instruction: stands beside the message, and nobody said it.
+        """
         self._link = link
         try:
-            attachments = self.agent.attach(typed)
+            attachments = attached or self.agent.attach(typed)
             notices, self._notices = self._notices, ()
             for line in (*notices, *attachments.problems, *(f"attached {file.path}" for file in attachments.files)):
                 link.tell(line)
-            return self.agent.say(text, attachments, listener=link.listener, cancel=link.cancel)
+            return self.agent.say(
+                text, attachments, listener=link.listener, cancel=link.cancel, instruction=instruction
+            )
         finally:
             self._link = None
             self.refresh()
@@ -164,9 +174,11 @@ class SessionHolder:
         finally:
             self.refresh()
 
-    def _ask_permission(self, request: PermissionRequest) -> PermissionAnswer:
+    def _ask_permission(self, request: PermissionRequest) -> PermissionAnswer | None:
         from perdure.agent.permission import PermissionAnswer
 
+        if self._link and not self._link.is_attended:
+            return None
         answer = self._link.ask(request) if self._link else None
         return answer if isinstance(answer, PermissionAnswer) else PermissionAnswer("deny")
 

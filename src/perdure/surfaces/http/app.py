@@ -88,7 +88,9 @@ class HttpApi:
     async def _find_identity(self, request: Request) -> Identity | None:
         """Return the identity that the authority gives to a request now, or None."""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not 0 < len(secret.strip()) <= _MAX_SECRET_CHARS:
+        if scheme.lower() != "bearer":
+            secret = request.headers.get("x-api-key", "")  # as clients of Anthropic's API send theirs
+        if not 0 < len(secret.strip()) <= _MAX_SECRET_CHARS:
             return None
         return await self.worker_pools["identity"].run_task(lambda: self.server.authority.identify(secret.strip()))
 

@@ -54,7 +54,7 @@ class _EventListener:
         self.queue.put_nowait(frame)
 
 
-class _EventStreamResponse(StreamingResponse):
+class EventStreamResponse(StreamingResponse):
     """A stream that ends when its client does not read."""
 
     async def stream_response(self, send: Send) -> None:
@@ -114,7 +114,7 @@ class Subscribers:
                 raise refuse_for_now("busy", "Too many clients listen already.", after_s=60, status=429)
             self._listeners.add(listener)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
-        return _EventStreamResponse(
+        return EventStreamResponse(
             self._stream_frames(listener, is_allowed), media_type="text/event-stream", headers=headers
         )
 

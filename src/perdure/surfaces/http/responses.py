@@ -94,6 +94,8 @@ _STATUS_BY_ERROR: tuple[tuple[type[errors.PerdureError], int, str], ...] = (  # 
     (errors.NotFound, 404, "not-found"),
     (errors.EditRefused, 400, "edit-refused"),
     (errors.UsageError, 400, "usage-error"),
+    (errors.SessionHeld, 409, "session-held"),
+    (errors.ModelMissing, 503, "model-missing"),
     (errors.Busy, 503, "busy"),
     (errors.DiskFull, 503, "disk-full"),
     (errors.IndexFault, 503, "index-fault"),
@@ -104,6 +106,8 @@ _STATUS_BY_ERROR: tuple[tuple[type[errors.PerdureError], int, str], ...] = (  # 
 )
 _MESSAGES = {  # used where the error's own text may name a path of this machine
     "not-found": "Not found, or not visible to you.",
+    "session-held": "Another program holds this session. Close it there, for example the chat in a terminal.",
+    "model-missing": "No model is set that talks. `perdure models set resident` sets one (docs/models.md).",
     "busy": "The home is busy. Try again in a moment.",
     "disk-full": "The disk of the home is full. Nothing was stored; try again later.",
     "index-fault": "The index cannot be used. Captured data is safe; try again later.",

@@ -1,8 +1,9 @@
 """The state of the server between requests, in `run/http.db`: requests, the cursor key, browser sessions.
 
 Of a request it keeps the key that its sender gave it, and a hash of method, path and body; of the answer
-the status and the id of what was made. No text and no secret of a user. If the file is lost, only
-repetitions of recent requests are not recognised.
+the status and the id of what was made. Of a conversation of a chat program it keeps a hash of what was said and the
+session of ours that holds it. No text and no secret of a user. If the file is lost, only repetitions of recent requests
+are not recognised, and a conversation that goes on gets a new session.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import hashlib
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from perdure.sqlite import apsw, transaction, use_wal
 REQUEST_KEEP_S = 24 * 3600
 _BUSY_MS = 5_000
 _MAX_SESSIONS = 100  # of one user; the oldest are deleted first
+_MAX_CONVERSATION_KEYS = 20_000  # two or three for each answer; the oldest are deleted first
 _TABLES = """
 CREATE TABLE IF NOT EXISTS request(
   user TEXT NOT NULL, key TEXT NOT NULL, at_s REAL NOT NULL, what TEXT NOT NULL, status INTEGER NOT NULL,
@@ -29,6 +31,8 @@ CREATE TABLE IF NOT EXISTS request(
 CREATE INDEX IF NOT EXISTS request_at ON request(at_s);
 CREATE TABLE IF NOT EXISTS session(
   hash TEXT PRIMARY KEY, user TEXT NOT NULL, machine_id TEXT NOT NULL, ends_s REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS conversation(
+  key TEXT PRIMARY KEY, session TEXT NOT NULL, entry TEXT NOT NULL, at_s REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS secret(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
 
@@ -49,6 +53,14 @@ class BrowserSession:
     user: str
     machine_id: str  # empty: signed in by a link, at the home itself
     ends_s: float  # since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlace:
+    """Where a conversation goes on."""
+
+    session: str
+    entry: str = ""  # after which; "": after the newest
 
 
 class RequestStore:
@@ -126,6 +138,21 @@ class RequestStore:
         """Delete a request that made nothing, so that its key may be used again."""
         with self._transact():
             self._connection.execute("DELETE FROM request WHERE user = ? AND key = ?", (user, _hash_text(key)))
+
+    def save_conversation(self, keys: Iterable[str], place: SessionPlace, *, now_s: float) -> None:
+        """Store where the conversation goes on that these keys stand for; the oldest keys are deleted."""
+        with self._transact():
+            rows = [(_hash_text(key), place.session, place.entry, now_s) for key in keys]
+            self._connection.executemany("INSERT OR REPLACE INTO conversation VALUES(?, ?, ?, ?)", rows)
+            older = "SELECT key FROM conversation ORDER BY at_s DESC, key LIMIT -1 OFFSET ?"
+            self._connection.execute(f"DELETE FROM conversation WHERE key IN ({older})", (_MAX_CONVERSATION_KEYS,))
+
+    def read_conversation(self, key: str) -> SessionPlace | None:
+        """Return where the conversation of a key goes on; None if nobody knows."""
+        query = "SELECT session, entry FROM conversation WHERE key = ?"
+        with self._lock:
+            rows = self._connection.execute(query, (_hash_text(key),)).fetchall()
+        return SessionPlace(str(rows[0][0]), str(rows[0][1])) if rows else None
 
     def save_session(self, secret_hash: str, session: BrowserSession, now_s: float) -> None:
         """Store a session under the hash of its secret."""

@@ -11,23 +11,27 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from perdure import log
+from perdure.agent.attachments import MAX_FILES
 from perdure.home import Home
 from perdure.sharing.machines import Authority
+from perdure.surfaces.agent_api.app import AgentApi
 from perdure.surfaces.http import captures, responses
 from perdure.surfaces.http.app import HttpApi, MountedApp
 from perdure.surfaces.http.responses import HttpRefusal
-from perdure.surfaces.web import render
+from perdure.surfaces.live_sessions import LiveSessions
+from perdure.surfaces.web import chat_stream, render
 from perdure.surfaces.web.routes import NAVIGATION, TABLE
 from perdure.surfaces.web.views import settings
 from perdure.surfaces.web.visits import (
@@ -37,6 +41,7 @@ from perdure.surfaces.web.visits import (
     HtmlPage,
     RawContent,
     Redirect,
+    UploadedFile,
     View,
     ViewResult,
     Visit,
@@ -73,6 +78,14 @@ _FOREIGN_FORM = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class WebForm:
+    """A form as it came."""
+
+    fields: dict[str, tuple[str, ...]]
+    files: tuple[UploadedFile, ...] = ()
+
+
 @dataclass
 class WebApp:
     """The pages of a running server."""
@@ -81,6 +94,7 @@ class WebApp:
     sessions: BrowserSessions
     cookie_name: str  # one name per home: homes on one machine share cookies, whatever their ports
     is_tls: bool
+    live: LiveSessions
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     def build_routes(self) -> list[BaseRoute]:
@@ -93,6 +107,7 @@ class WebApp:
             Route("/enter/{secret}", self._catch_errors(self._enter_by_link)),
             Route("/leave", self._catch_errors(self._leave), methods=["POST"]),
             Route("/events", self._catch_errors(self._stream_events)),
+            Route("/chat/{session}/events", self._catch_errors(self._stream_chat)),
             *views,
         ]
 
@@ -129,7 +144,7 @@ class WebApp:
     async def _enter_by_secret(self, request: Request) -> Response:
         """Let in a visitor who sends the secret of a machine."""
         _check_origin(request)
-        form = await self._read_form(request)
+        form = (await self._read_form(request)).fields
         target = _to_local_address(form.get("to", ("/",))[-1])
         secret = form.get("secret", ("",))[-1].strip()
         visitor = await self.api.worker_pools["identity"].run_task(lambda: self.sessions.enter_by_credential(secret))
@@ -173,7 +188,7 @@ class WebApp:
     async def _leave(self, request: Request) -> Response:
         """End the session of this browser, or every session of its user."""
         visitor = await self._require_visitor(request)
-        form = await self._read_own_form(request, visitor)
+        form = (await self._read_own_form(request, visitor)).fields
         end_sessions = self.sessions.end_all_sessions if "everywhere" in form else self.sessions.end_session
         await self.api.worker_pools["identity"].run_task(lambda: end_sessions(visitor))
         response = RedirectResponse("/enter", 303, HEADERS)
@@ -191,35 +206,55 @@ class WebApp:
         await self.api.worker_pools["read"].run_task(lambda: self.api.server.activity_feed.add_listener(identity.user))
         return self.api.server.subscribers.open_stream(identity, is_still_valid)
 
+    async def _stream_chat(self, request: Request) -> Response:
+        """Stream what happens in a session of the visitor's own as it happens."""
+        identity = (await self._require_visitor(request)).identity
+        self._check_own(request, identity)
+
+        async def is_still_valid() -> bool:
+            visitor = await self._find_visitor(request)
+            return visitor is not None and visitor.identity == identity
+
+        return chat_stream.open_stream(self.live, request.path_params["session"], is_still_valid)
+
+    def _check_own(self, request: Request, identity: Identity) -> None:
+        """Raise Refused (403) if the visitor may not talk with the agent."""
+        if message := self.live.find_refusal(identity.user, _read_client_address(request)):
+            raise HttpRefusal(403, "forbidden", message)
+
     # forms ------------------------------------------------------------------------------------------------
 
-    async def _read_form(self, request: Request) -> dict[str, tuple[str, ...]]:
-        """Return the fields of a form. Raises Refused (400, 408, 413)."""
-        body = await captures.read_body(request, self.api.server.home / "cache", captures.BodyLimits())
+    async def _read_form(self, request: Request, max_bytes: int = captures.MAX_JSON_BYTES) -> WebForm:
+        """Return the fields of a form, and its files. Raises Refused (400, 408, 413)."""
+        limits = captures.BodyLimits(max_bytes)
+        body = await captures.read_body(request, self.api.server.home / "cache", limits)
         with body.file:
             raw = body.read_bytes()
         try:
-            pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
-        except ValueError:
+            pairs, files = await _parse_form(request, raw)
+        except (ValueError, MultiPartException):
             raise responses.refuse_usage("the form could not be read") from None
         fields: dict[str, tuple[str, ...]] = {}
         for name, value in pairs:
             fields[name] = (*fields.get(name, ()), value.replace("\r\n", "\n"))
-        return fields
+        return WebForm(fields, files)
 
-    async def _read_own_form(self, request: Request, visitor: Visitor) -> dict[str, tuple[str, ...]]:
-        """Return the fields of the visitor's form. Raises Refused (403) if the form is not theirs."""
+    async def _read_own_form(
+        self, request: Request, visitor: Visitor, max_bytes: int = captures.MAX_JSON_BYTES
+    ) -> WebForm:
+        """Return the visitor's form. Raises Refused (403) if the form is not theirs."""
         _check_origin(request)
-        form = await self._read_form(request)
+        read = await self._read_form(request, max_bytes)
+        form = read.fields
         (*_, token) = form.pop(_TOKEN, ("",))
         if not hmac.compare_digest(token.encode(), visitor.token.encode()):
             raise HttpRefusal(403, "forbidden", _FOREIGN_FORM, extra_fields=_collect_typed(form))
-        return form
+        return read
 
     async def _add_typed(self, request: Request, refused: HttpRefusal) -> HttpRefusal:
         """Add the typed text of a form to its refusal, for a page of this home only."""
         _check_origin(request)
-        return replace(refused, extra_fields=_collect_typed(await self._read_form(request)))
+        return replace(refused, extra_fields=_collect_typed((await self._read_form(request)).fields))
 
     # views ------------------------------------------------------------------------------------------------
 
@@ -230,17 +265,17 @@ class WebApp:
             visitor = await self._require_visitor(request)
             if view.is_admin and not visitor.identity.is_admin:
                 raise HttpRefusal(403, "forbidden", "Only an admin of this home may see this page.")
-            form = await self._read_own_form(request, visitor) if view.method == "POST" else {}
+            if view.is_own:
+                self._check_own(request, visitor.identity)
+            form = await self._read_own_form(request, visitor, view.max_bytes) if view.method == "POST" else WebForm({})
             return await self.api.worker_pools[view.pool].run_task(lambda: self._run_view(view, request, visitor, form))
 
         return self._catch_errors(respond)
 
-    def _run_view(
-        self, view: View, request: Request, visitor: Visitor, form: Mapping[str, tuple[str, ...]]
-    ) -> Response:
+    def _run_view(self, view: View, request: Request, visitor: Visitor, form: WebForm) -> Response:
         """Run a view in a thread and return its response."""
-        with self.api.homes.lend(visitor.identity, read_only=view.pool != "write") as home:
-            last_values = {name: values[-1] for name, values in form.items()}
+        with self.api.homes.lend(visitor.identity, read_only=view.pool not in ("write", "chat")) as home:
+            last_values = {name: values[-1] for name, values in form.fields.items()}
             visit = Visit(
                 self.api.server,
                 visitor.identity,
@@ -249,7 +284,9 @@ class WebApp:
                 request.query_params,
                 last_values,
                 self.now(),
-                form,
+                self.live,
+                form.fields,
+                form.files,
             )
             return self._to_response(request, visitor, view.respond(visit), nav=view.nav)
 
@@ -279,7 +316,7 @@ class WebApp:
             "nav": nav,
             "setting": settings.BY_NAME.get(nav),
             "now": self.now(),
-            "navigation": NAVIGATION,
+            "navigation": [entry for entry in NAVIGATION if entry.name != "chat" or self._may_chat(request, visitor)],
             **html_page.values,
         }
         response = Response(
@@ -288,6 +325,10 @@ class WebApp:
         if notice:
             response.delete_cookie(self._notice_cookie, httponly=True, samesite="strict", secure=self.is_tls)
         return response
+
+    def _may_chat(self, request: Request, visitor: Visitor | None) -> bool:
+        address = _read_client_address(request)
+        return visitor is not None and not self.live.find_refusal(visitor.identity.user, address)
 
     # errors ----------------------------------------------------------------------------------------------
 
@@ -339,6 +380,31 @@ class WebApp:
         if asset is None:
             return Response(status_code=404, headers=HEADERS)
         return Response(asset.body, 200, _CACHE_HEADERS, asset.media_type)
+
+
+async def _parse_form(request: Request, raw: bytes) -> tuple[list[tuple[str, str]], tuple[UploadedFile, ...]]:
+    """Return (the fields, the files) of a form. Raises ValueError, MultiPartException."""
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        return parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS), ()
+
+    async def send_once() -> AsyncGenerator[bytes, None]:
+        yield raw
+
+    parser = MultiPartParser(
+        request.headers, send_once(), max_fields=_MAX_FIELDS, max_files=MAX_FILES, max_part_size=len(raw)
+    )
+    form = await parser.parse()
+    try:
+        items = form.multi_items()
+        fields = [(name, value) for name, value in items if isinstance(value, str)]
+        uploads = [value for _, value in items if not isinstance(value, str)]
+        return fields, tuple([UploadedFile(one.filename or "", await one.read()) for one in uploads if one.filename])
+    finally:
+        await form.close()
+
+
+def _read_client_address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _check_origin(request: Request) -> None:
@@ -394,14 +460,16 @@ def _is_part_request(request: Request) -> bool:
 def wants_page(request: Request) -> bool:
     """Return True if a browser asks, so that a person will look at the answer."""
     accept: Any = request.headers.get("accept", "")
-    return "text/html" in accept and not request.url.path.startswith(("/api/", "/mcp"))
+    return "text/html" in accept and not request.url.path.startswith(("/api/", "/mcp", "/v1/"))
 
 
 class WebMount:
     """Everything a server needs to serve the page, and the links that let its owner in."""
 
-    def __init__(self, home: Home, authority: Authority, *, is_tls: bool) -> None:
+    def __init__(self, home: Home, authority: Authority, live: LiveSessions, *, is_tls: bool) -> None:
+        """live: the sessions of this home's own user, which the page and the agent's API share."""
         self.links = EntryLinks()
+        self._live = live
         self._authority = authority
         self._owner = Identity(home.user, home.config.machine, "", is_admin=True)
         self._cookie = "perdure-" + hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
@@ -410,5 +478,6 @@ class WebMount:
     def __call__(self, api: HttpApi) -> MountedApp:
         """Return the page's part of an application."""
         sessions = BrowserSessions(api.request_store, self._authority, self._owner, self.links)
-        web_app = WebApp(api, sessions, self._cookie, self._is_tls)
-        return MountedApp(web_app.build_routes(), wants_page, web_app.show_not_found)
+        web_app = WebApp(api, sessions, self._cookie, self._is_tls, self._live)
+        agent_api = AgentApi(api, self._live)
+        return MountedApp([*web_app.build_routes(), *agent_api.build_routes()], wants_page, web_app.show_not_found)

@@ -90,7 +90,7 @@ class Listener:
 
 def require_packages() -> None:
     """Raise PackageMissing unless the packages that serve browsers are installed; load none of them."""
-    if None in map(find_spec, ("jinja2", "pygments", "starlette", "uvicorn")):
+    if None in map(find_spec, ("jinja2", "pygments", "python_multipart", "starlette", "uvicorn")):
         raise PackageMissing(_MISSING)
 
 
@@ -101,17 +101,21 @@ class _RunningServer:
         """Raises ConfigFault, PackageMissing."""
         try:
             from perdure.surfaces.http.server import HttpServer
+            from perdure.surfaces.live_sessions import LiveSessions
             from perdure.surfaces.web.app import WebMount
         except ModuleNotFoundError as error:
             raise PackageMissing(_MISSING) from error
         home = serving.home
         authority = LocalAuthority(home.path, home.config.admins, cache=home.sharing.grant_cache())
-        self._mount = WebMount(home, authority, is_tls=bool(settings.tls_certificate))
+        self._live = LiveSessions(
+            serving.clone_home, home.user, on_turn_end=serving.ingest_worker.wake, allows_remote=settings.remote_agent
+        )
+        self._mount = WebMount(home, authority, self._live, is_tls=bool(settings.tls_certificate))
         self._http_server = HttpServer(serving, authority, settings=settings, mount_app=self._mount)
         try:
             self.address = self._http_server.start()
         except BaseException:
-            self._http_server.stop()
+            self.close()
             raise
 
     def make_link(self) -> str:
@@ -119,7 +123,8 @@ class _RunningServer:
         return f"{_to_local_url(self.address)}/enter/{self._mount.links.create()}"
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening. Answers that go on are kept as far as they came."""
+        self._live.close()
         self._http_server.stop()
 
 

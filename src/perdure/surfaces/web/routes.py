@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perdure.surfaces.web.views import (
+    chat,
     diary,
     floor,
     forest,
@@ -23,6 +24,7 @@ from perdure.surfaces.web.visits import View
 
 TABLE: tuple[View, ...] = (
     *home.VIEWS,
+    *chat.VIEWS,
     *search.VIEWS,
     *forest.VIEWS,
     *reader.READER_VIEWS,
@@ -55,6 +57,7 @@ class NavEntry(NamedTuple):
 
 NAVIGATION: tuple[NavEntry, ...] = (
     NavEntry("home", "Home", "/", "h"),
+    NavEntry("chat", "Chat", "/chat", "c"),
     NavEntry("search", "Search", "/search", "s"),
     NavEntry("runs", "Sessions", "/runs", "e"),
     NavEntry("memories", "Memory", "/memories", "m"),

@@ -24,8 +24,10 @@ from starlette.datastructures import QueryParams
 from perdure.errors import UsageError
 from perdure.home import Home
 from perdure.sharing.machines import Authority
+from perdure.surfaces.http import captures
 from perdure.surfaces.http.calls import PoolName, ServerContext
 from perdure.surfaces.http.store import BrowserSession, RequestStore
+from perdure.surfaces.live_sessions import LiveSessions
 from perdure.surfaces.web.render import KEY_PREFIX, clean, mask_name, to_key
 from perdure.types import Identity
 
@@ -45,6 +47,14 @@ def parse_page_count(query: QueryParams) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """A file that came with a form."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Visit:
     """One request of a visitor who was let in."""
 
@@ -55,7 +65,9 @@ class Visit:
     query: QueryParams
     form: Mapping[str, str]  # of a POST: the last value of each field, without the token
     now: datetime  # UTC
+    live: LiveSessions  # of the home's own user
     form_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a POST: every value of each field
+    files: tuple[UploadedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,8 @@ class View:
     nav: str = ""  # name of its entry in the navigation
     pool: PoolName = "read"
     is_admin: bool = False  # only for admins
+    is_own: bool = False  # only for the home's own user: the agent acts with their rights
+    max_bytes: int = captures.MAX_JSON_BYTES  # of a form
 
 
 # limits of an address -----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ PATCH = """*** Begin Patch
         ("MultiEdit", {"file_path": "a.py", "edits": [{"old_string": "one\ntwo", "new_string": "one\nthree"}]}),
         ("edit", {"path": "a.py", "edits": [{"oldText": "one\ntwo", "newText": "one\nthree"}]}),
         ("edit", {"filePath": "a.py", "oldString": "one\ntwo", "newString": "one\nthree"}),
+        ("edit_file", {"path": "a.py", "old": "one\ntwo", "new": "one\nthree"}),
         ("replace", {"file_path": "a.py", "old_string": "one\ntwo", "new_string": "one\nthree"}),
         ("str_replace_based_edit_tool", {"command": "str_replace", "path": "a.py", "old_str": "one\ntwo",
                                          "new_str": "one\nthree"}),
@@ -38,6 +39,7 @@ def test_an_edit_is_the_lines_that_differ(name, given):
     ("name", "given"),
     [
         ("Write", {"file_path": "a.py", "content": "x\ny"}),
+        ("write_file", {"path": "a.py", "text": "x\ny"}),
         ("write", {"path": "a.py", "content": "x\ny"}),
         ("write_file", {"file_path": "a.py", "content": "x\ny"}),
         ("create", {"path": "a.py", "file_text": "x\ny"}),
