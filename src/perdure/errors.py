@@ -80,6 +80,7 @@ PerdureError
     ├── AlreadyServing
     ├── AgentQueueFull
     ├── BotTaken
+    ├── MailTaken
     └── SessionHeld
 """
 
@@ -479,6 +480,10 @@ class BotTaken(Busy):
     """A bot of Telegram has one reader, and this one has another. This process reads no more; nothing is lost. Stop the
     other process, or ask @BotFather for another token.
     """
+
+
+class MailTaken(Busy):
+    """Another process of this home answers its mail. End it, or leave it to `perdure serve`."""
 
 
 class SessionHeld(Busy):
