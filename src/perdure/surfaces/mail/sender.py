@@ -51,7 +51,7 @@ def read_headers(raw: bytes) -> Headers | None:
     {'subject': ['a b', 'c']}
     """
     head, end, _ = raw[:MAX_HEADER_BYTES].replace(b"\r\n", b"\n").partition(b"\n\n")
-    if not end and len(raw) > len(head) + 4:
+    if not end and len(raw) >= MAX_HEADER_BYTES:
         return None
     values: dict[str, list[str]] = {}
     last: list[str] | None = None
