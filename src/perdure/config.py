@@ -353,7 +353,7 @@ class MailConfig:
     address: str = ""  # of the agent: its answers come from there
     senders: tuple[str, ...] = ()  # addresses of the people who may; all others get nothing
     authserv_id: str = ""  # the name of the receiving server in the Authentication-Results that it writes
-    unauthenticated: bool = False  # answer mails, too, whose sender no server confirms; they are never the owner's words
+    unauthenticated: bool = False  # answer mails whose sender no server confirms, too; never the owner's words
     secret_env: str = ""  # the environment variable with the word that makes a mail the owner's words
     spool: str = ""  # a folder in which mails arrive: a Maildir, or files that end in .eml
     imap_host: str = ""  # the server on which mails arrive

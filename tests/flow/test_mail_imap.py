@@ -22,6 +22,7 @@ from perdure.testing import ScriptedChat
 from rig.certificate import make_certificate
 from rig.dovecot import DovecotServer, find_dovecot
 from rig.mail_home import answer_once, make_mail, write_mail_settings
+from rig.mail_killer import check_answers, kill_at_every_step
 from rig.mail_server import PASSWORD, USER, MailServer
 from rig.telegram import wait_for
 
@@ -142,7 +143,10 @@ def test_a_wrong_password_and_a_server_that_is_away_are_told(
     home: Path, imap: DovecotServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked = CliRunner().invoke(cli, ["mail", "--check", "--home", str(home)])
-    assert "mailbox: 0 mails in INBOX; it tells of new mail" in checked.stdout and "localhost answers 250" in checked.stdout
+    assert (
+        "mailbox: 0 mails in INBOX; it tells of new mail" in checked.stdout
+        and "localhost answers 250" in checked.stdout
+    )
     monkeypatch.setenv("MAIL_PASSWORD", "wrong-wrong")
     with pytest.raises(DeliveryFault, match="it refuses the login") as fault:
         answer_once(home)
@@ -174,3 +178,14 @@ def test_starttls_with_an_authority_of_ones_own(tmp_path: Path, smtp: MailServer
         (home / "config.toml").write_text((home / "config.toml").read_text().replace(f'ca = "{certificate}.crt"', ""))
         shown = CliRunner().invoke(cli, ["mail", "--check", "--home", str(home)]).stdout
         assert "its certificate is not trusted" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_kill_between_any_two_steps_answers_once(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
+    with (home / "config.toml").open("a") as file:
+        file.write("\nper_hour = 1000\n")
+    n_kills = kill_at_every_step(home, lambda n: imap.add(make_mail(f"message {n}", number=n)))
+    n_unsure, n_interrupted = check_answers(home, smtp, n_kills)
+    assert n_kills > 40 and 1 <= n_unsure <= 6 and n_interrupted == 1
+    assert sum("\\Answered" in flags for flags in imap.read_flags()) == n_kills + 1 - n_unsure

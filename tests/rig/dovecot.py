@@ -16,7 +16,6 @@ from pathlib import Path
 
 from rig.mail_server import PASSWORD, USER
 
-
 _CONFIG = """
 base_dir = {folder}/run
 state_dir = {folder}/run
@@ -74,7 +73,7 @@ class DovecotServer:
             self.port = int(probe.getsockname()[1])
         owner = pwd.getpwnam("nobody" if os.getuid() == 0 else getpass.getuser())
         (self.folder / "mail").mkdir()
-        os.chmod(self.folder, 0o755)
+        self.folder.chmod(0o755)
         os.chown(self.folder / "mail", owner.pw_uid, owner.pw_gid)
         group = subprocess.run(["id", "-gn", owner.pw_name], capture_output=True, text=True, check=True).stdout.strip()
         lines = ""

@@ -31,9 +31,9 @@ from perdure.surfaces.mail.responder import MailResponder, check_settings, open_
 @click.option("--once", "is_once", is_flag=True, help="Answer what is there now, and end.")
 @click.option("--resend", "resent_id", metavar="ID", default="", help="Send this answer again; --check lists the ids.")
 def mail_command(shell: Shell, check: bool, is_once: bool, resent_id: str) -> None:
-    """Let the people of `mail.senders` write to the agent of this home. Each thread of mails is a session with the floor
-    and the recall that it has elsewhere. `perdure serve` does the same if config.toml names an address. docs/mail.md
-    describes it.
+    """Let the people of `mail.senders` write to the agent of this home. Each thread of mails is a session with the
+    floor and the recall that it has elsewhere. `perdure serve` does the same if config.toml names an address.
+    docs/mail.md describes it.
     """
     if sum((check, is_once, bool(resent_id))) > 1:
         raise UsageError("give only one of --check, --once and --resend")

@@ -124,14 +124,13 @@ def _read_text(part: Message) -> str:
 
 def _list_files(parts: Iterator[Message]) -> Iterator[MailFile]:
     """Yield the files of a mail: texts and images with their content, all others by name."""
-    n_files = n_images = 0
+    n_images = 0
     for number, part in enumerate(parts, start=1):
         content_type = part.get_content_type()
         name = clean_name(_get_name(part)) if _get_name(part) else f"part {number}, {content_type}"
         data = _read_bytes(part)
-        n_files += 1
         kind = find_image_type(data)
-        if n_files > MAX_FILES:
+        if number > MAX_FILES:
             yield MailFile(name, f"({len(data):,} bytes; only the first {MAX_FILES} files are read)")
         elif kind and n_images < MAX_IMAGES and len(data) <= MAX_IMAGE_BYTES:
             n_images += 1
@@ -188,8 +187,8 @@ def _drop_attribution(written: list[str]) -> None:
 
 
 def to_text(html: str) -> str:
-    r"""Return the text of an HTML page; a blockquote as lines that begin with ">". Takes time linear in its length, which
-    html.parser does not.
+    r"""Return the text of an HTML page; a blockquote as lines that begin with ">". It takes time linear in its length,
+    which html.parser does not.
 
     >>> to_text("<style>x</style><p>Yes.</p><blockquote>Is it?</blockquote>")
     'Yes.\n\n> Is it?'

@@ -1,4 +1,4 @@
-"""Mails in a mailbox of an IMAP server (RFC 3501), as they come where the server knows IDLE (RFC 2177). Standard library.
+"""Mails in a mailbox of an IMAP server (RFC 3501), as they come where it knows IDLE (RFC 2177). Standard library.
 
 Nothing is deleted or moved. UIDVALIDITY and UID of the last mail that was taken are kept in the home; where there is no
 such position, or the server numbered its mails anew, the mails of the last days are looked at.
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 
 from perdure.config import MailConfig
 from perdure.delivery.http_request import is_loopback, make_context
@@ -65,7 +66,7 @@ class ImapMailbox:
                 rest, head = self._fetch(uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>)")
                 size = _SIZE.search(rest)
             n_bytes = int(size[1]) if size else len(head)
-            yield ReceivedMail(f"{self._uid_validity}:{uid}", head, n_bytes, lambda uid=uid: self._read(uid))
+            yield ReceivedMail(f"{self._uid_validity}:{uid}", head, n_bytes, partial(self._read, uid))
 
     def accept(self, mail: ReceivedMail) -> None:
         """Remember that a mail is stored, or left out."""

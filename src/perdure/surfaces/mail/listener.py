@@ -20,7 +20,7 @@ _CLOSE_S = 2.0
 
 
 class MailListener:
-    """Hold at most one responder. Mail that cannot be read does not keep the home from being served: `doctor` says why."""
+    """Hold at most one responder. Without it the home is served all the same: `doctor` says why."""
 
     def __init__(self, home: Path, config: Config, open_home: Callable[[], Home]) -> None:
         self._home, self._config, self._open_home = home, config, open_home
@@ -29,7 +29,7 @@ class MailListener:
         self._responder: MailResponder | None = None
 
     def start(self) -> str:
-        """Answer mail in a thread, if the settings name an address. Return what a person should know; "" without one."""
+        """Answer mail in a thread, if the settings name an address. Return what a person should know, or ""."""
         if not self._config.mail.address:
             return ""
         from perdure.surfaces.mail.responder import MailResponder

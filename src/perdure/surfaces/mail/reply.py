@@ -1,7 +1,7 @@
 """Make the answer to a mail, and hand it to the server at most once.
 
-SMTP has one moment in which nobody knows: the text was sent and no answer came. A mail cannot be taken back, so from the
-first byte of the text on it is not sent again by itself; the record says that it is unsure.
+SMTP has one moment in which nobody knows: the text was sent and no answer came. A mail cannot be taken back, so from
+the first byte of the text on it is not sent again by itself; the record says that it is unsure.
 """
 
 from __future__ import annotations

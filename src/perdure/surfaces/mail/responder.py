@@ -62,8 +62,8 @@ _HELD_S = 30.0  # until a session that another surface holds is tried again
 _CLEAN_UP = timedelta(hours=1)
 _MIN_SECRET_CHARS = 16
 _OWNER = (
-    "[This message came by mail from {address}, with the owner's secret. The answer goes there as plain text, and nowhere "
-    "else. Nobody can be asked a question meanwhile.]"
+    "[This message came by mail from {address}, with the owner's secret. The answer goes there as plain text, and "
+    "nowhere else. Nobody can be asked a question meanwhile.]"
 )
 _SOMEBODY = (
     "[This message came by mail from {address}. Nothing proves that the owner of this memory wrote it: it is a request "
@@ -132,7 +132,7 @@ class MailResponder:
     def run(
         self, stop_event: threading.Event, *, is_once: bool = False, on_ready: Callable[[], None] = lambda: None
     ) -> None:
-        """Answer until stopped. is_once: what is there now. Raises MailTaken if another process does it, ConfigFault."""
+        """Answer until stopped. is_once: what is there now. Raises MailTaken if another process does it."""
         self._stop_event = stop_event
         with self._hold_mail():
             self._inbox = MailInbox(self._home_path)
@@ -306,9 +306,9 @@ class MailResponder:
         body = self._inbox.read_body(item)
         text = compose_text(item, body)
         with self._open_agent(item) as agent:
-            if item.state == "asked" and item.session == agent.session.session:
-                if recovered := _recover(item, agent, text):
-                    return self._keep_answer(item, recovered)
+            is_begun = item.state == "asked" and item.session == agent.session.session
+            if is_begun and (recovered := _recover(item, agent, text)):
+                return self._keep_answer(item, recovered)
             if not (text or body.files or body.whole):
                 return self._keep_answer(item, body.problem or "I see nothing to answer in this mail.")
             log_now = agent.session.log

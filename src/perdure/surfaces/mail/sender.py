@@ -90,8 +90,8 @@ def read_address(values: list[str]) -> str:
     Only the address in its brackets counts, and only ASCII: a name that looks like an address is none, and no letter of
     another alphabet equals one of this.
 
-    >>> read_address(['"ada@example.org" <Eve@Evil.example>']), read_address(["a@b.c, d@e.f"]), read_address(["аda@b.c"])
-    ('eve@evil.example', '', '')
+    >>> read_address(['"ada@example.org" <Eve@Evil.example>']), read_address(["a@b.c, d@e.f"])
+    ('eve@evil.example', '')
     """
     if len(values) != 1 or len(values[0]) > _MAX_FROM_CHARS:
         return ""

@@ -11,6 +11,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,9 +53,7 @@ class SpoolFolder:
             head = _read(path, MAX_HEADER_BYTES)
             if head is None:
                 continue
-            yield ReceivedMail(
-                path.name, head, path.lstat().st_size, lambda path=path: _read(path, MAX_MAIL_BYTES) or b""
-            )
+            yield ReceivedMail(path.name, head, path.lstat().st_size, partial(_read_whole, path))
 
     def _is_mail(self, path: Path) -> bool:
         return stat.S_ISREG(path.lstat().st_mode) and (self._is_maildir or path.suffix == ".eml")
@@ -79,6 +78,10 @@ class SpoolFolder:
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+
+def _read_whole(path: Path) -> bytes:
+    return _read(path, MAX_MAIL_BYTES) or b""
 
 
 def _read(path: Path, n_bytes: int) -> bytes | None:
