@@ -10,7 +10,7 @@ from pathlib import Path
 from perdure.surfaces.mail.inbox import MailInbox
 from rig.mail_server import MailServer
 
-# A step: a file operation in the folder of the inbox or the spool, a connection, a line to a server, a question to the
+# A step: a change of a file in the folder of the inbox or the spool, a connection, a line to a server, a question to the
 # model. The kill comes before it. Lines to a server raise no audit event, so `send` is counted by a wrapper.
 DRIVER = """
 import imaplib, os, signal, smtplib, sys, threading
@@ -33,7 +33,8 @@ def count_step():
 
 
 def take_event(event, arguments):
-    is_file = event in ("open", "os.rename", "os.remove", "os.mkdir") and isinstance(arguments[0], (str, os.PathLike))
+    is_change = event in ("os.rename", "os.remove", "os.mkdir") or (event == "open" and arguments[2] & os.O_ACCMODE)
+    is_file = is_change and isinstance(arguments[0], (str, os.PathLike))
     if event == "socket.connect" or (is_file and str(arguments[0]).startswith(watched)):
         count_step()
 
