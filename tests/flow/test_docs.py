@@ -22,6 +22,7 @@ import pytest
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
 from rig.bot_api import TOKEN, BotApiServer
+from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer
 from rig.skill_folders import put_skill
 
@@ -149,6 +150,20 @@ def test_every_command_about_telegram_runs(place: Path, monkeypatch: pytest.Monk
         for line in lines:
             done = run(line, place)
             assert done.returncode == 0 and "perdure_bot" in done.stdout, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_every_command_about_mail_runs(place: Path) -> None:
+    lines = commands_of("docs/mail.md")
+    assert len(lines) == 3
+    (_, settings) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/mail.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / "spool").mkdir()
+    with MailServer() as server:
+        settings = settings.replace("smtp_port = 25", f"smtp_port = {server.port}")
+        (place / ".perdure" / "config.toml").write_text(settings)
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0 and "agent@example.org" in done.stdout, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_readme_begins_with_install_and_start() -> None:

@@ -164,7 +164,8 @@ class MailInbox:
         for item in self.list_items():
             if item.state != "sent":
                 continue
-            self._get_path(item.id, "body").unlink(missing_ok=True)
+            if (body_path := self._get_path(item.id, "body")).exists():
+                body_path.unlink()
             if item.taken_at < now - timedelta(days=DONE_DAYS):
                 self._get_path(item.id, "json").unlink(missing_ok=True)
 
