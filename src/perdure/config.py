@@ -355,7 +355,7 @@ class MailConfig:
     authserv_id: str = ""  # the name of the receiving server in the Authentication-Results that it writes
     unauthenticated: bool = False  # answer mails whose sender no server confirms, too; never the owner's words
     secret_env: str = ""  # the environment variable with the word that makes a mail the owner's words
-    spool: str = ""  # a folder in which mails arrive: a Maildir, or files that end in .eml
+    incoming: str = ""  # a folder in which mails arrive: a Maildir, or files that end in .eml
     imap_host: str = ""  # the server on which mails arrive
     imap_port: int = 993
     imap_tls: str = "tls"  # tls (from the first byte), starttls or off

@@ -157,7 +157,7 @@ def test_every_command_about_mail_runs(place: Path) -> None:
     assert len(lines) == 3
     (_, settings) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/mail.md").read_text(), re.DOTALL)
     (place / ".perdure").mkdir(mode=0o700)
-    (place / "spool").mkdir()
+    (place / "mail").mkdir()
     with MailServer() as server:
         settings = settings.replace("smtp_port = 25", f"smtp_port = {server.port}")
         (place / ".perdure" / "config.toml").write_text(settings)

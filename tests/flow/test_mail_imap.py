@@ -15,9 +15,9 @@ import perdure
 from perdure.config import load
 from perdure.errors import ConfigFault, DeliveryFault
 from perdure.surfaces.cli import cli
-from perdure.surfaces.mail.inbox import MailboxPosition, MailInbox
+from perdure.surfaces.mail.inbox import ImapPosition, MailInbox
+from perdure.surfaces.mail.incoming import MAX_MAIL_BYTES
 from perdure.surfaces.mail.responder import MailResponder
-from perdure.surfaces.mail.spool import MAX_MAIL_BYTES
 from perdure.testing import ScriptedChat
 from rig.certificate import make_certificate
 from rig.dovecot import DovecotServer, find_dovecot
@@ -98,7 +98,7 @@ def test_a_mailbox_that_is_numbered_anew_answers_nothing_twice(
     assert before and after and before.uid_validity != after.uid_validity
     assert [message.get_content().strip() for _, message in smtp.messages] == ["It is 8443.", "Yes."]
     shutil.rmtree(home / "mail")
-    MailInbox(home).write(position=MailboxPosition(after.uid_validity, after.uid))
+    MailInbox(home).write(position=ImapPosition(after.uid_validity, after.uid))
     answer_once(home)
     assert len(smtp.messages) == 2, "the position alone keeps answered mails from coming again"
 
@@ -144,7 +144,7 @@ def test_a_wrong_password_and_a_server_that_is_away_are_told(
 ) -> None:
     checked = CliRunner().invoke(cli, ["mail", "--check", "--home", str(home)])
     assert (
-        "mailbox: 0 mails in INBOX; it tells of new mail" in checked.stdout
+        "incoming: 0 mails in INBOX; it tells of new mail" in checked.stdout
         and "localhost answers 250" in checked.stdout
     )
     monkeypatch.setenv("MAIL_PASSWORD", "wrong-wrong")
@@ -153,7 +153,7 @@ def test_a_wrong_password_and_a_server_that_is_away_are_told(
     assert "wrong-wrong" not in str(fault.value)
     imap.stop()
     shown = CliRunner().invoke(cli, ["mail", "--check", "--home", str(home)]).stdout
-    assert "mailbox: problem: 127.0.0.1: ConnectionRefusedError" in shown
+    assert "incoming: problem: 127.0.0.1: ConnectionRefusedError" in shown
     doctor = CliRunner().invoke(cli, ["doctor", "--home", str(home)]).stdout
     assert "✗ mail: 127.0.0.1" in doctor
     imap.start()
@@ -174,7 +174,7 @@ def test_starttls_with_an_authority_of_ones_own(tmp_path: Path, smtp: MailServer
             f'user = "{USER}"', 'password_env = "MAIL_PASSWORD"', f'ca = "{certificate}.crt"', spool=False,
         )  # fmt: skip
         shown = CliRunner().invoke(cli, ["mail", "--check", "--home", str(home)]).stdout
-        assert "mailbox: 0 mails in INBOX" in shown
+        assert "incoming: 0 mails in INBOX" in shown
         (home / "config.toml").write_text((home / "config.toml").read_text().replace(f'ca = "{certificate}.crt"', ""))
         shown = CliRunner().invoke(cli, ["mail", "--check", "--home", str(home)]).stdout
         assert "its certificate is not trusted" in shown

@@ -24,7 +24,7 @@ def write_mail_settings(home: Path, smtp_port: int, *more: str, spool: bool = Tr
     (home / "config.toml").write_text(
         '[mail]\naddress = "agent@home.example"\nsenders = ["ada@example.org", "bob@example.org"]\n'
         f'authserv_id = "mx.home.example"\nsmtp_host = "127.0.0.1"\nsmtp_port = {smtp_port}\nsmtp_tls = "off"\n'
-        + (f'spool = "{folder}"\n' if spool else "")
+        + (f'incoming = "{folder}"\n' if spool else "")
         + f'folder = "{home.parent / "work"}"\n'
         + "\n".join(more)
     )

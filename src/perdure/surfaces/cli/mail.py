@@ -13,7 +13,7 @@ from perdure.delivery.mail import open_server
 from perdure.errors import ConfigFault, DeliveryFault, UsageError
 from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, command, format_count
-from perdure.surfaces.mail.imap import ImapMailbox
+from perdure.surfaces.mail.imap import ImapFolder
 from perdure.surfaces.mail.inbox import MailInbox
 from perdure.surfaces.mail.reply import to_delivery_config
 from perdure.surfaces.mail.responder import MailResponder, check_settings, open_source
@@ -93,9 +93,9 @@ def _check_servers(config: MailConfig, inbox: MailInbox) -> dict[str, str]:
     states: dict[str, str] = {}
     source = open_source(config, inbox)
     try:
-        states["mailbox"] = source.check() if isinstance(source, ImapMailbox) else f"the folder {config.spool}"
+        states["incoming"] = source.check() if isinstance(source, ImapFolder) else f"the folder {config.incoming}"
     except DeliveryFault as error:
-        states["mailbox"] = f"problem: {error.detail}"
+        states["incoming"] = f"problem: {error.detail}"
     finally:
         source.close()
     try:

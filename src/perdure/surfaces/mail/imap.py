@@ -1,4 +1,4 @@
-"""Mails in a mailbox of an IMAP server (RFC 3501), as they come where it knows IDLE (RFC 2177). Standard library.
+"""Mails on an IMAP server (RFC 3501), as they come where it knows IDLE (RFC 2177). Standard library.
 
 Nothing is deleted or moved. UIDVALIDITY and UID of the last mail that was taken are kept in the home; where there is no
 such position, or the server numbered its mails anew, the mails of the last days are looked at.
@@ -21,9 +21,9 @@ from perdure.delivery.http_request import is_loopback, make_context
 from perdure.delivery.mail import TLS_MODES
 from perdure.delivery.webhook import read_secret
 from perdure.errors import ConfigFault, DeliveryFault
-from perdure.surfaces.mail.inbox import MailboxPosition, MailInbox, MailItem, utc_now
+from perdure.surfaces.mail.inbox import ImapPosition, MailInbox, MailItem, utc_now
+from perdure.surfaces.mail.incoming import MAX_MAIL_BYTES, ReceivedMail
 from perdure.surfaces.mail.sender import MAX_HEADER_BYTES
-from perdure.surfaces.mail.spool import MAX_MAIL_BYTES, ReceivedMail
 
 FIRST_DAYS = 3  # without a position, mails of so many days count
 _IDLE_S = 60.0  # then it is asked again: a change that came together with the answer to IDLE shows only then
@@ -42,10 +42,10 @@ def check_imap(config: MailConfig) -> None:
             "set `plain = true` if the network itself is private"
         )
     if not config.user:
-        raise ConfigFault("mail.user and mail.password_env must be set for a mailbox")
+        raise ConfigFault("mail.user and mail.password_env must be set for a mail folder")
 
 
-class ImapMailbox:
+class ImapFolder:
     """One folder of an account. It connects when it is needed, and again after a failure."""
 
     def __init__(self, config: MailConfig, inbox: MailInbox) -> None:
@@ -71,7 +71,7 @@ class ImapMailbox:
     def accept(self, mail: ReceivedMail) -> None:
         """Remember that a mail is stored, or left out."""
         uid_validity, _, uid = mail.place.partition(":")
-        self._inbox.write(position=MailboxPosition(int(uid_validity), int(uid)))
+        self._inbox.write(position=ImapPosition(int(uid_validity), int(uid)))
 
     def mark_answered(self, item: MailItem) -> None:
         """Set the flags of an answered mail, unless the server numbered its mails anew. Raises DeliveryFault."""
@@ -82,7 +82,7 @@ class ImapMailbox:
                 connection.uid("STORE", uid, "+FLAGS.SILENT", r"(\Answered \Seen)")
 
     def wait(self, stop_event: threading.Event, limit_s: float) -> None:
-        """Wait until something changes in the mailbox, or so many seconds."""
+        """Wait until something changes in the mail folder, or so many seconds."""
         if self._connection is None or not self._has_idle:
             stop_event.wait(limit_s)
             return
@@ -161,7 +161,7 @@ class ImapMailbox:
         uids = sorted(_read_uids(answer))
         if not uids:
             _, answer = connection.uid("SEARCH", "ALL")
-            self._inbox.write(position=MailboxPosition(self._uid_validity, max(_read_uids(answer), default=0)))
+            self._inbox.write(position=ImapPosition(self._uid_validity, max(_read_uids(answer), default=0)))
         return uids
 
     def _fetch(self, uid: int, items: str) -> tuple[bytes, bytes]:

@@ -1,11 +1,11 @@
 """What came by mail and how far its answer is: durable, in the home.
 
-    mail/state.json       how far the mailbox is read; which message id is of which thread; a session for each thread
+    mail/state.json       how far the mail folder is read; which message id is of which thread; a session for each thread
     mail/items/ID.json    a mail and its state, replaced in one step; without words once its answer is sent
     mail/items/ID.body    what it says, until then
 
 A mail is stored, then the position behind it, then the work begins: a mail that comes again is already there. The id is
-made of sender and Message-ID, so the same mail in two folders, or in a mailbox whose numbers began anew, is one. The
+made of sender and Message-ID, so the same mail in two folders, or in a mail folder whose numbers began anew, is one. The
 record of an answered mail stays for a month.
 """
 
@@ -53,8 +53,8 @@ class MailItem(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""  # of the last try
 
 
-class MailboxPosition(msgspec.Struct, frozen=True):
-    """How far a mailbox is read (RFC 3501, 2.3.1.1)."""
+class ImapPosition(msgspec.Struct, frozen=True):
+    """How far a mail folder is read (RFC 3501, 2.3.1.1)."""
 
     uid_validity: int
     uid: int  # of the last mail that is stored or left out
@@ -63,7 +63,7 @@ class MailboxPosition(msgspec.Struct, frozen=True):
 class MailState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part that outlives every mail."""
 
-    position: MailboxPosition | None = None
+    position: ImapPosition | None = None
     threads: Mapping[str, str] = {}  # key of sender and message id → thread
     sessions: Mapping[str, str] = {}  # thread → session
     ignored: Mapping[str, int] = {}  # reason → mails

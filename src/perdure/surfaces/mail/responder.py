@@ -1,7 +1,7 @@
 """Take the mails of one home, let the agent answer each, and send the answers. One thread of one process does it.
 
 The steps of a mail, each durable before the next: it is stored; its place is behind us; the message is in the log of a
-session; the answer is stored; "sending"; sent; marked in its mailbox.
+session; the answer is stored; "sending"; sent; marked in its mail folder.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from perdure.errors import (
 from perdure.formats.perdure import FileEntry, ImageEntry, Message
 from perdure.surfaces.mail import sender
 from perdure.surfaces.mail.body import MailBody, read_body
-from perdure.surfaces.mail.imap import ImapMailbox, check_imap
+from perdure.surfaces.mail.imap import ImapFolder, check_imap
 from perdure.surfaces.mail.inbox import MailInbox, MailItem, utc_now
+from perdure.surfaces.mail.incoming import IncomingFolder, ReceivedMail
 from perdure.surfaces.mail.reply import SendingUnsure, build_reply, make_reply_id, send_once
 from perdure.surfaces.mail.report import write_report
-from perdure.surfaces.mail.spool import ReceivedMail, SpoolFolder
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -57,7 +57,7 @@ INTERRUPTED = (
     "Write “go on”, or something else."
 )
 MAX_TRIES = 20  # to send an answer: about four days
-_MAX_AWAY_S = 300.0  # between two tries while the mailbox is away
+_MAX_AWAY_S = 300.0  # between two tries while the mail folder is away
 _HELD_S = 30.0  # until a session that another surface holds is tried again
 _CLEAN_UP = timedelta(hours=1)
 _MIN_SECRET_CHARS = 16
@@ -82,7 +82,7 @@ class MailSource(Protocol):
         """Remember that a mail is stored, or left out."""
 
     def mark_answered(self, item: MailItem) -> None:
-        """Mark a mail for the person who looks into the mailbox. Raises DeliveryFault."""
+        """Mark a mail for the person who looks into the mail folder. Raises DeliveryFault."""
 
     def wait(self, stop_event: threading.Event, limit_s: float) -> None:
         """Wait for something new. Raises DeliveryFault."""
@@ -202,7 +202,7 @@ class MailResponder:
                 return
             if problem:
                 with contextlib.suppress(MailStopped, DeliveryFault):
-                    self._answer_all()  # the mailbox is away, and perhaps not the server of answers
+                    self._answer_all()  # the mail folder is away, and perhaps not the server of answers
                 self._stop_event.wait(away_s)
                 away_s = min(_MAX_AWAY_S, 2 * away_s)
 
@@ -261,7 +261,7 @@ class MailResponder:
     # answering --------------------------------------------------------------------------------------------
 
     def _answer_all(self) -> None:
-        """Bring every mail as far as it goes now. Raises MailStopped, DeliveryFault if the mailbox takes no mark."""
+        """Bring every mail as far as it goes now. Raises MailStopped, DeliveryFault if the mail folder takes no mark."""
         now = utc_now()
         self._asked = [(address, at) for address, at in self._asked if at > now - timedelta(hours=1)]
         for item in list(self._pending.values()):
@@ -453,7 +453,7 @@ def read_owner_secret(config: MailConfig) -> str:
 
 def open_source(config: MailConfig, inbox: MailInbox) -> MailSource:
     """Return where the mails come from. Raises ConfigFault."""
-    return ImapMailbox(config, inbox) if config.imap_host else SpoolFolder(Path(config.spool).expanduser())
+    return ImapFolder(config, inbox) if config.imap_host else IncomingFolder(Path(config.incoming).expanduser())
 
 
 def check_settings(config: MailConfig) -> None:
@@ -462,8 +462,8 @@ def check_settings(config: MailConfig) -> None:
         raise ConfigFault("mail.address: name the address at which your agent answers (docs/mail.md)")
     parse_address(config.address, "mail.address")
     make_rules(config)
-    if bool(config.spool) == bool(config.imap_host):
-        raise ConfigFault("mail: set `imap_host`, or `spool` for mails in a folder, and not both (docs/mail.md)")
+    if bool(config.incoming) == bool(config.imap_host):
+        raise ConfigFault("mail: set `imap_host`, or `incoming` for mails in a folder, and not both (docs/mail.md)")
     if not config.smtp_host:
         raise ConfigFault("mail.smtp_host: name the server that takes the answers")
     if config.smtp_tls not in TLS_MODES:

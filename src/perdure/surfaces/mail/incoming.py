@@ -34,13 +34,13 @@ class ReceivedMail(NamedTuple):
     read: Callable[[], bytes]  # at most MAX_MAIL_BYTES
 
 
-class SpoolFolder:
+class IncomingFolder:
     """The mails of a folder."""
 
     def __init__(self, folder: Path) -> None:
         """Raise ConfigFault for a folder that is not there."""
         if not folder.is_dir():
-            raise ConfigFault(f"mail.spool: {folder} is no folder")
+            raise ConfigFault(f"mail.incoming: {folder} is no folder")
         self._folder = folder
         self._is_maildir = (folder / "new").is_dir()
         self._taken = folder / ("cur" if self._is_maildir else "taken")
