@@ -10,7 +10,7 @@ from pathlib import Path
 from perdure.surfaces.mail.inbox import MailInbox
 from rig.mail_server import MailServer
 
-# A step: a change of a file of the inbox or of incoming mail, a connection, a line to a server, a question to the model.
+# A step: a change of a file of inbox or incoming mail, a connection, a line to a server, a question to the model.
 # The kill comes before it. Lines to a server raise no audit event, so `send` is counted by a wrapper.
 DRIVER = """
 import imaplib, os, signal, smtplib, sys, threading

@@ -1,11 +1,11 @@
 """What came by mail and how far its answer is: durable, in the home.
 
-    mail/state.json       how far the mail folder is read; which message id is of which thread; a session for each thread
+    mail/state.json       how far IMAP is read; which message id is of which thread; a session for each thread
     mail/items/ID.json    a mail and its state, replaced in one step; without words once its answer is sent
     mail/items/ID.body    what it says, until then
 
 A mail is stored, then the position behind it, then the work begins: a mail that comes again is already there. The id is
-made of sender and Message-ID, so the same mail in two folders, or in a mail folder whose numbers began anew, is one. The
+made of sender and Message-ID, so the same mail in two folders, or on a server that numbered anew, is one. The
 record of an answered mail stays for a month.
 """
 

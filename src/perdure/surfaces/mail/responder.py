@@ -261,7 +261,7 @@ class MailResponder:
     # answering --------------------------------------------------------------------------------------------
 
     def _answer_all(self) -> None:
-        """Bring every mail as far as it goes now. Raises MailStopped, DeliveryFault if the mail folder takes no mark."""
+        """Bring every mail as far as it goes now. Raises MailStopped, DeliveryFault if no mark can be set."""
         now = utc_now()
         self._asked = [(address, at) for address, at in self._asked if at > now - timedelta(hours=1)]
         for item in list(self._pending.values()):
