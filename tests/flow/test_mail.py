@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -27,6 +29,8 @@ from rig.agent_project import PNG
 from rig.mail_home import PASS, SECRET, answer_once, make_mail, put_mail, write_mail_settings
 from rig.mail_killer import check_answers, kill_at_every_step
 from rig.mail_server import MailServer
+from rig.model_server import Answer, ModelServer
+from rig.telegram import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -405,6 +409,24 @@ def test_one_process_answers_the_mail_of_a_home(home: Path) -> None:
     (home / "run").mkdir()
     with disk.lock_file(home / "run" / "mail.lock"), pytest.raises(MailTaken):
         answer_once(home)
+
+
+def test_the_resident_home_answers_mail(home: Path, spool: Path, server: MailServer) -> None:
+    with ModelServer(answers=[Answer("From the resident.")]) as model:
+        role = f'[models.roles.resident]\nprovider = "openai"\nmodel = "m"\nurl = "{model.url}/v1"\n'
+        write_mail_settings(home, server.port, role)
+        put_mail(spool, "1", make_mail())
+        env = {**os.environ, "PERDURE_HOME": str(home), "HOME": str(home.parent), "USER": "ada", "LOGNAME": "ada"}
+        env["PYTHONPATH"] = os.pathsep.join(sys.path)
+        words = [sys.executable, "-m", "perdure.surfaces.cli", "serve"]
+        with subprocess.Popen(words, env=env, text=True, stderr=subprocess.PIPE) as process:
+            try:
+                wait_for(lambda: server.messages, "an answer")
+            finally:
+                process.terminate()
+                _, err = process.communicate(timeout=60)
+    assert server.messages[0][1].get_content().strip() == "From the resident."
+    assert "its mail: see `perdure mail --check`" in err and process.returncode == 0
 
 
 @pytest.mark.slow
