@@ -31,6 +31,7 @@ __all__ = [
     "HooksConfig",
     "ImagesConfig",
     "LimitsConfig",
+    "MailConfig",
     "McpConfig",
     "McpSourceConfig",
     "McpToolConfig",
@@ -347,6 +348,34 @@ class TelegramConfig:
 
 
 @dataclass(frozen=True)
+class MailConfig:
+    """The address at which the agent of this home answers mail. Without an address there is none."""
+
+    address: str = ""  # of the agent: its answers come from there
+    senders: tuple[str, ...] = ()  # addresses of the people who may; all others get nothing
+    authserv_id: str = ""  # the name of the receiving server in the Authentication-Results that it writes
+    unauthenticated: bool = False  # answer mails whose sender no server confirms, too; never the owner's words
+    secret_env: str = ""  # the environment variable with the word that makes a mail the owner's words
+    incoming: str = ""  # a folder in which mails arrive: a Maildir, or files that end in .eml
+    imap_host: str = ""  # the server on which mails arrive
+    imap_port: int = 993
+    imap_tls: str = "tls"  # tls (from the first byte), starttls or off
+    imap_folder: str = "INBOX"
+    smtp_host: str = ""  # the server that takes the answers
+    smtp_port: int = 587
+    smtp_tls: str = "starttls"  # starttls, tls (from the first byte, mostly port 465) or off
+    user: str = ""  # the name to log in with at both servers; default: no login
+    password_env: str = ""  # the environment variable with the password
+    ca: str = ""  # file (PEM) of a certificate authority of your own; default: the system's
+    plain: bool = False  # allow another machine without TLS, because the network itself is private
+    folder: str = ""  # where the agent works; default: ~/perdure-mail
+    mode: str = ""  # what runs unasked for the owner's words: ask, edits or yolo; default: that of agent.yaml
+    per_hour: int = 20  # mails of one sender that are answered in an hour; the others wait
+    poll_s: int = 60  # a server that does not tell of new mail is asked so often
+    timeout_s: int = 30  # for one answer of a server
+
+
+@dataclass(frozen=True)
 class SessionConfig:
     """How a session of Perdure's own stays within the window of its model. In a small window, less of each."""
 
@@ -416,6 +445,7 @@ class Config:
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     delivery: Mapping[str, DeliveryConfig] = field(default_factory=dict, metadata={"each": DeliveryConfig})  # by name
     telegram: TelegramConfig = field(default_factory=TelegramConfig)
+    mail: MailConfig = field(default_factory=MailConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
     agents: AgentsConfig = field(default_factory=AgentsConfig)
 

@@ -82,6 +82,7 @@ PerdureError
     ├── AlreadyServing
     ├── AgentQueueFull
     ├── BotTaken
+    ├── MailTaken
     └── SessionHeld
 """
 
@@ -489,6 +490,10 @@ class BotTaken(Busy):
     """A bot of Telegram has one reader, and this one has another. This process reads no more; nothing is lost. Stop the
     other process, or ask @BotFather for another token.
     """
+
+
+class MailTaken(Busy):
+    """Another process of this home answers its mail. End it, or leave it to `perdure serve`."""
 
 
 class SessionHeld(Busy):

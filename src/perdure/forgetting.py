@@ -564,6 +564,7 @@ def delete_user_files(home: Path, user: str) -> None:
     if user == settings.load(home).user:  # its targets are theirs
         shutil.rmtree(home / "deliveries", ignore_errors=True)
         shutil.rmtree(home / "telegram", ignore_errors=True)
+        shutil.rmtree(home / "mail", ignore_errors=True)
 
 
 def _delete_requests(path: Path, user: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from perdure.errors import Busy, DeliveryMissing, TargetMissing, UsageError
 from perdure.service.clock import run_job
 from perdure.surfaces.cli import cli
 from rig.bot_api import TOKEN, BotApiServer
+from rig.certificate import make_certificate
 from rig.hook_server import HookServer
 from rig.mail_server import PASSWORD, USER, MailServer
 
@@ -49,15 +49,7 @@ class Clock:
 
 @pytest.fixture(scope="session", name="certificate")
 def fixture_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a certificate for localhost and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make a certificate with")
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    more = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(path), "-out", str(path) + ".crt"]
-    subprocess.run([*words.split(), *more], check=True, capture_output=True)
-    path.write_bytes(path.read_bytes() + Path(str(path) + ".crt").read_bytes())
-    return path
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ from perdure.agent.job_definition import JobDefinition, parse_job
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
 from rig.bot_api import TOKEN, BotApiServer
+from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer
 from rig.skill_folders import put_skill
 from rig.tier_servers import RedisServer
@@ -196,6 +197,20 @@ def test_the_agent_answers_as_its_guide_says(place: Path) -> None:
         finally:
             run("perdure serve --stop", place)
     assert (done.stdout, done.stderr) == ("It is port 8443.", "")
+
+
+def test_every_command_about_mail_runs(place: Path) -> None:
+    lines = commands_of("docs/mail.md")
+    assert len(lines) == 3
+    (_, settings) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/mail.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / "mail").mkdir()
+    with MailServer() as server:
+        settings = settings.replace("smtp_port = 25", f"smtp_port = {server.port}")
+        (place / ".perdure" / "config.toml").write_text(settings)
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0 and "agent@example.org" in done.stdout, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_readme_begins_with_install_and_start() -> None:

@@ -23,6 +23,7 @@ NOT_WALKED = {
     "mcp",
     "proxy",
     "telegram",
+    "mail",
     "service",
     "join",
     "sync",

@@ -62,6 +62,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "surfaces/health_checks.py": "the miner, 20 ms, is for homes that mine",
     "surfaces/http/server.py": "the package `mcp` is optional",
     "surfaces/proxy/listener.py": "the packages of the server are optional",
+    "surfaces/mail/listener.py": "the agent, 0.1 s, is for homes with mail",
     "surfaces/telegram/listener.py": "the agent, 0.1 s, is for homes with a bot",
     "surfaces/web/listener.py": "the packages of the server are optional",
     "surfaces/cli/import_home.py": "only a preview without a home opens another one",

@@ -33,12 +33,12 @@ def send_mail(config: DeliveryConfig, delivery: Delivery, files: Sequence[Delive
     if not recipients:  # the process was killed after the last of them
         return
     try:
-        with _open_server(config, f"delivery.{delivery.target}") as server:
+        with open_server(config, f"delivery.{delivery.target}") as server:
             refused = server.send_message(message, config.sender, recipients)
     except smtplib.SMTPRecipientsRefused as error:
         refused = error.recipients
     except smtplib.SMTPResponseException as error:
-        raise _to_fault(config.host, int(error.smtp_code), error.smtp_error) from error
+        raise to_fault(config.host, int(error.smtp_code), error.smtp_error) from error
     except smtplib.SMTPNotSupportedError as error:
         raise DeliveryRefused(f"{config.host}: {error}") from error
     except ssl.SSLCertVerificationError as error:
@@ -50,15 +50,15 @@ def send_mail(config: DeliveryConfig, delivery: Delivery, files: Sequence[Delive
             mark_step(address)
     if refused:
         code, reason = min(refused.values(), key=lambda answer: answer[0])
-        raise _to_fault(config.host, code, reason, who=f" for {', '.join(refused)}")
+        raise to_fault(config.host, code, reason, who=f" for {', '.join(refused)}")
 
 
 def build_mail(config: DeliveryConfig, delivery: Delivery, files: Sequence[DeliveryFile]) -> EmailMessage:
     """Return the mail. Raises ConfigFault for an address that is none."""
-    sender = _parse_address(config.sender, f"delivery.{delivery.target}.sender")
+    sender = parse_address(config.sender, f"delivery.{delivery.target}.sender")
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
-    message["To"] = [_parse_address(address, f"delivery.{delivery.target}.recipients") for address in config.recipients]
+    message["To"] = [parse_address(address, f"delivery.{delivery.target}.recipients") for address in config.recipients]
     message["Subject"] = delivery.title or "Perdure"
     message["Date"] = format_datetime(delivery.created_at)
     message["Message-ID"] = f"<{delivery.id}.perdure@{sender.domain}>"
@@ -70,7 +70,8 @@ def build_mail(config: DeliveryConfig, delivery: Delivery, files: Sequence[Deliv
     return message
 
 
-def _parse_address(raw_address: str, setting: str) -> Address:
+def parse_address(raw_address: str, setting: str) -> Address:
+    """Return an address of the settings. Raises ConfigFault."""
     try:
         address = Address(addr_spec=raw_address)
     except (ValueError, IndexError, TypeError, MessageError) as error:
@@ -81,7 +82,7 @@ def _parse_address(raw_address: str, setting: str) -> Address:
 
 
 @contextmanager
-def _open_server(config: DeliveryConfig, setting: str) -> Iterator[smtplib.SMTP]:
+def open_server(config: DeliveryConfig, setting: str) -> Iterator[smtplib.SMTP]:
     """Connect, encrypt and log in. Raises ConfigFault before anything would travel in the clear."""
     if config.tls not in TLS_MODES:
         raise ConfigFault(f"{setting}.tls = {config.tls!r} (known: {', '.join(TLS_MODES)})")
@@ -111,7 +112,7 @@ def _open_server(config: DeliveryConfig, setting: str) -> Iterator[smtplib.SMTP]
         server.close()
 
 
-def _to_fault(host: str, code: int, reason: bytes | str, *, who: str = "") -> DeliveryFault:
+def to_fault(host: str, code: int, reason: bytes | str, *, who: str = "") -> DeliveryFault:
     """Return the error for an answer: 4xx is for now, 5xx for good (RFC 5321, 4.2.1)."""
     words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
     shown = "".join(char if char.isprintable() else " " for char in words)[:_MAX_REASON_CHARS]

@@ -28,6 +28,8 @@ from perdure.remote_home import RemoteHome
 from perdure.service import health, job_list
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
+from perdure.surfaces.mail.inbox import MailInbox
+from perdure.surfaces.mail.report import read_report as read_mail_report
 from perdure.surfaces.telegram.inbox import Inbox
 from perdure.surfaces.telegram.report import read_report
 from perdure.surfaces.units import format_count, format_size, format_time
@@ -341,6 +343,26 @@ def check_telegram(home: Home) -> Iterator[HealthCheck]:
         yield HealthCheck("telegram", "ok", f"@{report.name} was asked for messages {age}{strangers}")
 
 
+def check_mail(home: Home) -> Iterator[HealthCheck]:
+    """Check the mail of the agent; yields nothing if the home has none."""
+    if not home.config.mail.address:
+        return
+    report, inbox = read_mail_report(home.path), MailInbox(home.path)
+    failed = [item for item in inbox.list_items() if item.state in ("unsure", "refused")]
+    if failed:
+        state = f"{format_count(len(failed), 'answer')} not sent for certain, the last to {failed[-1].address}"
+        yield HealthCheck("mail", "problem", state, "`perdure mail --check` lists them; --resend sends one again")
+    if report is None:
+        yield HealthCheck("mail", "notice", "no mail was looked for yet", "`perdure serve` or `perdure mail` does it")
+    elif report.problem:
+        yield HealthCheck("mail", "problem", report.problem, "`perdure mail --check` connects again")
+    elif not failed:
+        n_ignored = sum(inbox.state.ignored.values())
+        ignored = f", {format_count(n_ignored, 'mail')} without an answer" if n_ignored else ""
+        age = format_age(report.at, datetime.now(UTC))
+        yield HealthCheck("mail", "ok", f"{home.config.mail.address} looked for mail {age}{ignored}")
+
+
 def check_hook_failures(home: Home) -> Iterator[HealthCheck]:
     """Check the failures that hooks noted."""
     since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
@@ -369,6 +391,7 @@ _LIGHT_CHECKS = (
     check_jobs,
     check_deliveries,
     check_telegram,
+    check_mail,
     check_hook_failures,
 )
 

@@ -53,6 +53,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "jobs": ("jobs", "List, add, change, start and pause scheduled jobs, your own among them."),
     "deliveries": ("deliveries", "Send results to a file, a webhook, mail or a chat; show what waits or failed."),
     "telegram": ("telegram", "Let the agent answer in chats of Telegram."),
+    "mail": ("mail", "Let the agent answer mail."),
     "why": ("why", "Show the last recall: the message, the texts beside it, and the reason for each."),
     "review": ("review", "Answer whether recorded blocks belonged to their messages, then let recall speak."),
     "status": ("maintenance", "Show the size, the growth and the queues of this home."),

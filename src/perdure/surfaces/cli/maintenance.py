@@ -487,6 +487,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     health_checks.check_mining,
     health_checks.check_deliveries,
     health_checks.check_telegram,
+    health_checks.check_mail,
     _check_transcripts,
     _check_client_hooks,
     _check_mcp_servers,

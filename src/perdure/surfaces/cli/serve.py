@@ -29,6 +29,7 @@ from perdure.errors import AlreadyServing, ServiceFault
 from perdure.service import lock, server, unit
 from perdure.service.outbox_sender import OutboxSender
 from perdure.surfaces.cli.common import Shell, command
+from perdure.surfaces.mail.listener import MailListener
 from perdure.surfaces.proxy.listener import ProxyListener
 from perdure.surfaces.telegram.listener import TelegramListener
 from perdure.surfaces.web.listener import Listener
@@ -111,16 +112,18 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
             listener, proxy_listener = Listener(serving), ProxyListener(home.path, home.config)
             serving.page_link = listener.make_page_link
             telegram_listener = TelegramListener(home.path, home.config, serving.clone_home)
+            mail_listener = MailListener(home.path, home.config, serving.clone_home)
             with (
                 contextlib.closing(listener),
                 contextlib.closing(proxy_listener),
                 contextlib.closing(telegram_listener),
+                contextlib.closing(mail_listener),
             ):
 
                 def print_ready() -> None:
                     _print_address(shell, home.path, listener, proxy_listener)
-                    if bot_line := telegram_listener.start():
-                        shell.err.print(bot_line, markup=False, soft_wrap=True)
+                    for line in filter(None, (telegram_listener.start(), mail_listener.start())):
+                        shell.err.print(line, markup=False, soft_wrap=True)
 
                 serving.run(on_ready=print_ready)
 

@@ -1,0 +1,206 @@
+"""Mails on an IMAP server (RFC 3501), as they come where it knows IDLE (RFC 2177). Standard library.
+
+Nothing is deleted or moved. UIDVALIDITY and UID of the last mail that was taken are kept in the home; where there is no
+such position, or the server numbered its mails anew, the mails of the last days are looked at.
+"""
+
+from __future__ import annotations
+
+import imaplib
+import re
+import select
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
+
+from perdure.config import MailConfig
+from perdure.delivery.http_request import is_loopback, make_context
+from perdure.delivery.mail import TLS_MODES
+from perdure.delivery.webhook import read_secret
+from perdure.errors import ConfigFault, DeliveryFault
+from perdure.surfaces.mail.inbox import ImapPosition, MailInbox, MailItem, utc_now
+from perdure.surfaces.mail.incoming import MAX_MAIL_BYTES, ReceivedMail
+from perdure.surfaces.mail.sender import MAX_HEADER_BYTES
+
+FIRST_DAYS = 3  # without a position, mails of so many days count
+_IDLE_S = 60.0  # then it is asked again: a change that came together with the answer to IDLE shows only then
+_TAG = b"perdure"  # of the one command that imaplib does not know before Python 3.14
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
+
+
+def check_imap(config: MailConfig) -> None:
+    """Raise ConfigFault for settings that make no sense, or would send the password in the clear."""
+    if config.imap_tls not in TLS_MODES:
+        raise ConfigFault(f"mail.imap_tls = {config.imap_tls!r} (known: {', '.join(TLS_MODES)})")
+    if config.imap_tls == "off" and not (config.plain or is_loopback(config.imap_host)):
+        raise ConfigFault(
+            f"mail.imap_tls = 'off' would send the password unencrypted to {config.imap_host}; use tls or starttls, or "
+            "set `plain = true` if the network itself is private"
+        )
+    if not config.user:
+        raise ConfigFault("mail.user and mail.password_env must be set for a mail folder")
+
+
+class ImapFolder:
+    """One folder of an account. It connects when it is needed, and again after a failure."""
+
+    def __init__(self, config: MailConfig, inbox: MailInbox) -> None:
+        check_imap(config)
+        self._config, self._inbox = config, inbox
+        self._connection: imaplib.IMAP4 | None = None
+        self._uid_validity = 0
+        self._has_idle = False
+
+    def list_new(self) -> Iterator[ReceivedMail]:
+        """Yield what is new, oldest first. Raises DeliveryFault when the server is away or refuses."""
+        with self._map_errors():
+            connection = self._connect()
+            connection.noop()
+            uids = self._find_uids(connection)
+        for uid in uids:
+            with self._map_errors():
+                rest, head = self._fetch(uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>)")
+                size = _SIZE.search(rest)
+            n_bytes = int(size[1]) if size else len(head)
+            yield ReceivedMail(f"{self._uid_validity}:{uid}", head, n_bytes, partial(self._read, uid))
+
+    def accept(self, mail: ReceivedMail) -> None:
+        """Remember that a mail is stored, or left out."""
+        uid_validity, _, uid = mail.place.partition(":")
+        self._inbox.write(position=ImapPosition(int(uid_validity), int(uid)))
+
+    def mark_answered(self, item: MailItem) -> None:
+        """Set the flags of an answered mail, unless the server numbered its mails anew. Raises DeliveryFault."""
+        uid_validity, _, uid = item.place.partition(":")
+        with self._map_errors():
+            connection = self._connect()
+            if uid_validity == str(self._uid_validity):
+                connection.uid("STORE", uid, "+FLAGS.SILENT", r"(\Answered \Seen)")
+
+    def wait(self, stop_event: threading.Event, limit_s: float) -> None:
+        """Wait until something changes in the mail folder, or so many seconds."""
+        if self._connection is None or not self._has_idle:
+            stop_event.wait(limit_s)
+            return
+        with self._map_errors():
+            self._idle(self._connection, stop_event, min(limit_s, _IDLE_S))
+
+    def close(self) -> None:
+        """End the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(OSError, imaplib.IMAP4.error):
+                connection.logout()
+
+    def check(self) -> str:
+        """Connect, and return how many mails there are. Raises DeliveryFault."""
+        with self._map_errors():
+            _, answer = self._connect().select(_quote(self._config.imap_folder), readonly=True)
+            idle = "it tells of new mail" if self._has_idle else f"it is asked every {self._config.poll_s} s"
+            return f"{int(answer[0] or 0)} mails in {self._config.imap_folder}; {idle}"
+
+    # the server -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _map_errors(self) -> Iterator[None]:
+        host = self._config.imap_host
+        try:
+            yield
+        except ssl.SSLCertVerificationError as error:
+            self._drop()
+            raise DeliveryFault(f"{host}: its certificate is not trusted ({error.verify_message})") from error
+        except (OSError, imaplib.IMAP4.error, ValueError, EOFError) as error:
+            self._drop()
+            words = "".join(char if char.isprintable() else " " for char in str(error))[:200]
+            raise DeliveryFault(f"{host}: {type(error).__name__} {words}".strip()) from error
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown()
+
+    def _connect(self) -> imaplib.IMAP4:
+        if self._connection is not None:
+            return self._connection
+        config = self._config
+        password = read_secret(config.password_env, "mail.password_env")
+        context = make_context(config.ca, setting="mail")
+        connection: imaplib.IMAP4 = (
+            imaplib.IMAP4_SSL(config.imap_host, config.imap_port, ssl_context=context, timeout=config.timeout_s)
+            if config.imap_tls == "tls"
+            else imaplib.IMAP4(config.imap_host, config.imap_port, timeout=config.timeout_s)
+        )
+        self._connection = connection
+        if config.imap_tls == "starttls":
+            connection.starttls(context)
+        try:
+            connection.login(config.user, password)
+        except imaplib.IMAP4.error:
+            raise imaplib.IMAP4.error("it refuses the login") from None  # its words may repeat what was sent
+        _, capabilities = connection.capability()
+        self._has_idle = b"IDLE" in capabilities[-1].upper().split()
+        status, _ = connection.select(_quote(config.imap_folder))
+        if status != "OK":
+            raise imaplib.IMAP4.error(f"there is no folder {config.imap_folder}")
+        self._uid_validity = _read_number(connection, "UIDVALIDITY")
+        return connection
+
+    def _find_uids(self, connection: imaplib.IMAP4) -> list[int]:
+        """Return the numbers of the mails that were not taken yet."""
+        position = self._inbox.state.position
+        if position is not None and position.uid_validity == self._uid_validity:
+            _, answer = connection.uid("SEARCH", "UID", f"{position.uid + 1}:*")
+            return sorted(uid for uid in _read_uids(answer) if uid > position.uid)  # `*` is the last, however small
+        day = (utc_now() - timedelta(days=FIRST_DAYS)).date()
+        _, answer = connection.uid("SEARCH", "SINCE", f"{day.day}-{_MONTHS[day.month - 1]}-{day.year}")
+        uids = sorted(_read_uids(answer))
+        if not uids:
+            _, answer = connection.uid("SEARCH", "ALL")
+            self._inbox.write(position=ImapPosition(self._uid_validity, max(_read_uids(answer), default=0)))
+        return uids
+
+    def _fetch(self, uid: int, items: str) -> tuple[bytes, bytes]:
+        """Return (the words of the answer, its literal); empty for a mail that is gone."""
+        connection = self._connect()
+        _, answer = connection.uid("FETCH", str(uid), items)
+        words = b" ".join(part[0] if isinstance(part, tuple) else part or b"" for part in answer)
+        return words, next((part[1] for part in answer if isinstance(part, tuple)), b"")
+
+    def _read(self, uid: int) -> bytes:
+        with self._map_errors():
+            return self._fetch(uid, f"(BODY.PEEK[]<0.{MAX_MAIL_BYTES}>)")[1]
+
+    def _idle(self, connection: imaplib.IMAP4, stop_event: threading.Event, limit_s: float) -> None:
+        connection.send(_TAG + b" IDLE\r\n")
+        line = connection.readline()
+        if line.startswith(_TAG):  # it knows no IDLE after all
+            self._has_idle = False
+            return
+        waited_s = 0.0
+        while line.startswith(b"+") and waited_s < limit_s and not stop_event.is_set():
+            if select.select([connection.sock], [], [], 0.5)[0]:
+                break
+            waited_s += 0.5
+        connection.send(b"DONE\r\n")
+        while line and not line.startswith(_TAG):
+            line = connection.readline()
+        if not line:
+            raise EOFError("the server ended the connection")
+
+
+def _quote(folder: str) -> str:
+    return '"' + folder.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _read_number(connection: imaplib.IMAP4, name: str) -> int:
+    _, answer = connection.response(name)
+    return int(answer[-1] or 0) if answer and answer[-1] else 0
+
+
+def _read_uids(answer: list[bytes]) -> list[int]:
+    return [int(word) for part in answer if part for word in part.split()]
