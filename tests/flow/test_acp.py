@@ -134,7 +134,10 @@ def test_a_new_session_tells_its_modes_options_and_commands(home, project, model
         await editor.wait_for("available_commands_update")
         (offered,) = editor.of("available_commands_update")
         names = [command.name for command in offered.available_commands]
-        assert names == ["search", "recall", "why", "history", "compact", "notes", "profile", "model", "mode", "cost", "help"]  # fmt: skip  # noqa: E501
+        assert names == [
+            "search", "recall", "why", "history", "compact", "notes", "profile", "proposals", "approve", "reject",
+            "model", "mode", "cost", "help",
+        ]  # fmt: skip
 
     hold(home, work)
 
@@ -430,6 +433,53 @@ def test_commands_are_answered_without_the_model(home, project, model) -> None:
     hold(home, work)
     assert len(model.requests) == 1
     assert [message.role for message in read_messages(home)] == ["user", "assistant"]
+
+
+def test_a_person_decides_in_the_editor_what_the_agent_proposed(home, project, model) -> None:
+    change = {"page": "core", "text": "Mira. Harbour engineer.", "why": "she said so"}
+    wrong = {"page": "core", "text": "Mira. Baker.", "why": "a guess"}
+    model.answers = [Answer("", [("propose_change", change)]), Answer("", [("propose_change", wrong)]), Answer("Done.")]
+
+    async def work(editor: Editor) -> None:
+        session = await editor.begin(project)
+        await editor.say(session, "I am Mira, a harbour engineer.")
+
+        async def run(line: str) -> str:
+            editor.updates.clear()
+            assert await editor.say(session, line) == "end_turn"
+            return editor.said()
+
+        with perdure.open(home, user="ada") as opened:
+            first, second = sorted(opened.floor.list_proposals(), key=lambda one: one.text, reverse=True)
+        shown = await run("/proposals")
+        assert first.id in shown and "+Mira. Harbour engineer." in shown
+        assert "core.md: written" in await run(f"/approve {first.id}")
+        assert "rejected" in await run(f"/reject {second.id}")
+        assert "/approve ID: make a proposed change" in await run("/approve")
+        assert "edit-none" in await run("/approve edit-none")
+
+    hold(home, work)
+    with perdure.open(home, user="ada") as opened:
+        decided = {one.text.strip(): (one.outcome, one.surface) for one in opened.floor.list_proposals(with_decided=True)}
+        assert opened.floor.read("core").strip() == change["text"]
+    assert decided == {change["text"]: ("approved", "editor"), wrong["text"]: ("rejected", "editor")}
+
+
+def test_an_agent_that_drives_the_editor_cannot_approve(home, project, model) -> None:
+    change = {"page": "core", "text": "Mallory.", "why": "mine"}
+    model.answers = [Answer("", [("propose_change", change)]), Answer("Done.")]
+
+    async def work(editor: Editor) -> None:
+        session = await editor.begin(project)
+        await editor.say(session, "I am Mallory.")
+        with perdure.open(home, user="ada") as opened:
+            (proposal,) = opened.floor.list_proposals()
+        await editor.say(session, f"/approve {proposal.id}")
+        assert "only the owner decides" in editor.said()
+
+    hold(home, work, variables={"CLAUDECODE": "1"})
+    with perdure.open(home, user="ada") as opened:
+        assert not opened.floor.read("core")
 
 
 def test_a_window_too_small_for_tools_is_told(home, project, model) -> None:

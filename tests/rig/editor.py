@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from acp.schema import (
 )
 
 MODULE = "perdure.surfaces.cli"
+NO_VARIABLES: Mapping[str, str] = {}
 Choose = Callable[[Any, Sequence[Any]], str | None]  # (call, options) -> the id of an option; None: cancelled
 
 
@@ -85,15 +86,20 @@ def make_environment(home: Path) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_editor(home: Path, *words: str, forms: bool = False, **options: Any) -> AsyncIterator[Editor]:
-    """Start `perdure acp`, and begin. forms: the editor shows forms. Standard error goes to a file."""
+async def open_editor(
+    home: Path, *words: str, forms: bool = False, variables: Mapping[str, str] = NO_VARIABLES, **options: Any
+) -> AsyncIterator[Editor]:
+    """Start `perdure acp`, and begin. forms: the editor shows forms. variables: more of its environment.
+
+    Standard error goes to a file.
+    """
     editor = Editor(**options)
     form = ElicitationCapabilities(form=ElicitationFormCapabilities())
     with (home.parent / "acp.err").open("ab") as errors:
         async with acp.spawn_agent_process(
             editor,  # type: ignore[arg-type]
             sys.executable, "-m", MODULE, "acp", *words,
-            env=make_environment(home), cwd=home.parent, use_unstable_protocol=True,
+            env={**make_environment(home), **variables}, cwd=home.parent, use_unstable_protocol=True,
             transport_kwargs={"stderr": errors.fileno(), "shutdown_timeout": 15},
         ) as (agent, process):  # fmt: skip
             editor.agent, editor.process = agent, process

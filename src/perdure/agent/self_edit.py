@@ -14,7 +14,8 @@ from perdure.access.fence import FENCE_NAME
 from perdure.agent.definition import AgentDefinition, check_model, parse_definition
 from perdure.agent.job_definition import check_job, parse_job, to_job_name
 from perdure.agent.skills import check_text
-from perdure.errors import DefinitionFault, EditRefused, JobFault
+from perdure.environ import find_agent_marker
+from perdure.errors import DefinitionFault, EditRefused, JobFault, UsageError
 from perdure.floor import layers, pages
 from perdure.floor.pages import PageEdit
 from perdure.floor.room import VARIABLES
@@ -136,6 +137,28 @@ def approve_edit(home: Home, identifier: str, *, surface: str) -> PageVersion:
     proposal = home.floor.get_proposal(identifier)
     check_page(home, proposal.name, proposal.text)
     return home.floor.approve(proposal.id, surface=surface)
+
+
+def decide_edit(home: Home, identifier: str, *, is_approved: bool, surface: str) -> str:
+    """Make or reject a proposed edit as its owner said on a surface, and return what was done.
+
+    Raises UsageError in a process of an agent, FloorMissing, EditRefused.
+    """
+    refuse_agents()
+    if is_approved:
+        proposal = home.floor.get_proposal(identifier)
+        approve_edit(home, proposal.id, surface=surface)
+        return f"{proposal.name}: written. The change applies from the next session on."
+    return f"{home.floor.reject(identifier, surface=surface).id}: rejected. Nothing has changed."
+
+
+def refuse_agents() -> None:
+    """Raise UsageError in a process that an agent began, as far as that can be seen."""
+    if marker := find_agent_marker():
+        raise UsageError(
+            f"an agent runs this command ({marker} is set), and only the owner decides: use a terminal of your own, or "
+            "the page (`perdure page`)"
+        )
 
 
 def find_readings(home: Home, session: Session) -> list[str]:

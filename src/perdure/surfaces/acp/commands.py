@@ -17,8 +17,8 @@ from perdure.agent.process import end_process
 from perdure.surfaces.chat.slash_commands import COMMANDS, CommandLine, SlashCommand
 
 # The others are what an editor has itself: sessions, modes, and the end.
-_OFFERED = ("search", "recall", "why", "history", "compact", "notes", "profile", "model", "mode", "cost", "help")
-OFFERED: tuple[SlashCommand, ...] = tuple(command for command in COMMANDS if command.name in _OFFERED)
+_LEFT_OUT = ("resume", "clear", "plan", "exit")  # an editor has buttons for them
+OFFERED: tuple[SlashCommand, ...] = tuple(command for command in COMMANDS if command.name not in _LEFT_OUT)
 _POLL_S = 0.1
 
 

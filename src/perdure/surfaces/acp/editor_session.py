@@ -32,8 +32,9 @@ from acp.schema import (
 from perdure.agent.agent import Agent, open_agent
 from perdure.agent.attachments import Attachments, attach_files
 from perdure.agent.permission import MODE_MEANINGS, MODES, Mode, PermissionAnswer, PermissionRequest
+from perdure.agent.self_edit import decide_edit
 from perdure.agent.tools.files import FileChange, preview_change
-from perdure.errors import ModelCancelled, SessionMissing, ToolError, TurnBudgetSpent, UsageError
+from perdure.errors import ModelCancelled, PerdureError, SessionMissing, ToolError, TurnBudgetSpent, UsageError
 from perdure.floor.platforms import EDITOR
 from perdure.formats.perdure import CallEntry, Message
 from perdure.home import Home
@@ -372,6 +373,11 @@ class EditorSession:
                 self._tell(helpers.update_current_mode(argument))
                 self._tell_options()
             self._say(self._describe_mode())
+        elif name in ("approve", "reject"):
+            try:
+                self._say(decide_edit(home, argument, is_approved=name == "approve", surface="editor"))
+            except PerdureError as error:
+                self._say(str(error))
         elif name == "cost":
             self._say("\n".join(list_costs(sum_by_job(session.log.tree))))
         elif name == "help":

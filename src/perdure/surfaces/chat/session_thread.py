@@ -167,6 +167,12 @@ class SessionHolder:
             self._link = None
             self.refresh()
 
+    def decide_edit(self, proposal: str, *, is_approved: bool) -> str:
+        """Make or reject a change that the agent proposed. Raises UsageError, FloorMissing, EditRefused."""
+        from perdure.agent.self_edit import decide_edit
+
+        return decide_edit(self.home, proposal, is_approved=is_approved, surface="chat")
+
     def compact(self, focus: str, link: TurnLink) -> Boundary | None:
         """Make a summary of the middle of the session; None if nothing was left out. Raises ModelCancelled."""
         try:

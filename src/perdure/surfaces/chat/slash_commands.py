@@ -29,6 +29,9 @@ COMMANDS = (
     SlashCommand("plan", "", "plan: only what reads runs, until /plan again"),
     SlashCommand("notes", "[TEXT]", "show the notes, or add a line to them"),
     SlashCommand("profile", "", "show what is known about you"),
+    SlashCommand("proposals", "", "show the changes of its own pages that the agent proposes"),
+    SlashCommand("approve", "ID", "make a proposed change; it counts from the next session on"),
+    SlashCommand("reject", "ID", "refuse a proposed change"),
     SlashCommand("model", "[ROLE|NAME]", "show the model, or let another one answer from here on"),
     SlashCommand("mode", "[MODE]", "show what tools may do, or change it: plan, ask, edits, yolo"),
     SlashCommand("cost", "", "show the tokens and the money of this session"),
@@ -84,6 +87,7 @@ def find_command_line(name: str, argument: str, session: str) -> CommandLine | N
         "why": CommandLine(["why"], ["--session", session]),
         "history": CommandLine(["sessions", "tree"], [session]),
         "profile": CommandLine(["floor", "show"], ["profile"]),
+        "proposals": CommandLine(["floor", "proposals"], []),
     }
     return lines.get(name)
 

@@ -61,6 +61,8 @@ class TerminalChat:
             "plan": self._toggle_planning,
             "model": self._change_model,
             "mode": self._change_mode,
+            "approve": self._approve,
+            "reject": self._reject,
             "cost": self._show_cost,
             "help": self._show_help,
         }
@@ -294,6 +296,12 @@ class TerminalChat:
         else:
             self._mode_before_plan = mode
             self._use_mode("plan")
+
+    def _approve(self, proposal: str) -> None:
+        self._print(self._thread.submit(lambda: self._thread.decide_edit(proposal, is_approved=True)).result())
+
+    def _reject(self, proposal: str) -> None:
+        self._print(self._thread.submit(lambda: self._thread.decide_edit(proposal, is_approved=False)).result())
 
     def _change_mode(self, name: str) -> None:
         from perdure.agent.permission import MODES

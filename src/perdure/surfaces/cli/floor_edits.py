@@ -17,7 +17,6 @@ from rich.text import Text
 from perdure import text
 from perdure.access.redact import mask
 from perdure.access.shown_alerts import DIGEST_CHARS
-from perdure.environ import find_agent_marker
 from perdure.errors import FloorMissing, UsageError
 from perdure.floor.floor import Floor
 from perdure.floor.layers import Suspect
@@ -131,9 +130,9 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
     """Show a proposed edit, ask, and make it. The change applies from the next session on; running sessions keep the
     old text.
     """
-    from perdure.agent.self_edit import approve_edit
+    from perdure.agent.self_edit import approve_edit, refuse_agents
 
-    _refuse_agents()
+    refuse_agents()
     with shell.open_home() as home:
         proposal = home.floor.get_proposal(identifier)
         old_text = home.floor.read(proposal.name)
@@ -161,15 +160,6 @@ def reject_command(shell: Shell, identifier: str) -> None:
         shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": False})
     else:
         shell.out.print(f"{proposal.id}: rejected. Nothing has changed.", style="bold", markup=False)
-
-
-def _refuse_agents() -> None:
-    """Raise UsageError in a command that an agent runs, as far as that can be seen."""
-    if marker := find_agent_marker():
-        raise UsageError(
-            f"an agent runs this command ({marker} is set), and only the owner decides: use a terminal of your own, or "
-            "the page (`perdure web`)"
-        )
 
 
 def _confirm_as_owner(shell: Shell, question: str, *, yes: bool) -> bool:
@@ -232,7 +222,9 @@ def _suspect_to_json(suspect: Suspect) -> dict[str, Any]:
 @click.argument("name", metavar="PAGE|CARD|MEMORY|TURN|DIGEST")
 def allow_command(shell: Shell, name: str) -> None:
     """Allow exactly this text, which was left out. If the text changes, it is checked again."""
-    _refuse_agents()
+    from perdure.agent.self_edit import refuse_agents
+
+    refuse_agents()
     with shell.open_home() as home:
         suspect = _find_suspect(_list_suspects(home), name)
         home.floor.allow(suspect.text, location=suspect.location)
