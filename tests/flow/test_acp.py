@@ -460,8 +460,9 @@ def test_a_person_decides_in_the_editor_what_the_agent_proposed(home, project, m
 
     hold(home, work)
     with perdure.open(home, user="ada") as opened:
-        decided = {one.text.strip(): (one.outcome, one.surface) for one in opened.floor.list_proposals(with_decided=True)}
+        proposals = opened.floor.list_proposals(with_decided=True)
         assert opened.floor.read("core").strip() == change["text"]
+    decided = {one.text.strip(): (one.outcome, one.surface) for one in proposals}
     assert decided == {change["text"]: ("approved", "editor"), wrong["text"]: ("rejected", "editor")}
 
 

@@ -96,6 +96,23 @@ def test_without_anybody_to_ask_such_calls_are_denied(tmp_path: Path, project: P
     assert not (project / "a.txt").exists()
 
 
+def test_half_a_character_of_a_model_ends_no_turn(tmp_path: Path, project: Path) -> None:
+    """A lone surrogate, which no UTF-8 can hold, in words, in a call and in what a person sends."""
+    calls = ("recall", {"query": "a\ud800b"}), ("nothing\udfff", {"x\ud83d": "\ud83d\ude00"})
+    script = [ask_for(*calls), "Done \udc00."]
+    with perdure.open(tmp_path / "home") as home:
+        with open_scripted(home, project, script) as agent:
+            agent.session.say("Go \ud800 on.")
+            name = agent.session.session
+        with open_scripted(home, project, ["Yes."], resume=name) as again:
+            again.session.say("And?")
+            messages = [entry for entry in again.session.log.find_path() if isinstance(entry, Message)]
+    assert [message.text for message in messages if message.role != "tool"] == [
+        "Go \ufffd on.", "", "Done \ufffd.", "And?", "Yes.",
+    ]  # fmt: skip
+    assert [call.input for call in messages[1].calls] == [{"query": "a\ufffdb"}, {"x\ufffd": "\U0001f600"}]
+
+
 def test_planning_reads_and_changes_nothing(tmp_path: Path, project: Path) -> None:
     calls = [ask_for(("read_file", {"path": "README.md"}), ("write_file", {"path": "a.txt", "text": "a"}))]
     with (

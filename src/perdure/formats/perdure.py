@@ -6,6 +6,7 @@ branch, and nothing is ever rewritten. docs/session-format.md describes the line
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -181,8 +182,14 @@ _decoder: msgspec.json.Decoder[AnyEntry] = msgspec.json.Decoder(AnyEntry)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Return an entry as a line, with its newline."""
+    """Return an entry as a line, with its newline. Raises UnicodeEncodeError for a lone surrogate."""
     return _encoder.encode(entry) + b"\n"
+
+
+def replace_surrogates(entry: AnyEntry) -> AnyEntry:
+    """Return an entry with U+FFFD for each lone surrogate, as a model may write one, and no UTF-8 can hold it."""
+    text = json.dumps(msgspec.to_builtins(entry), ensure_ascii=False)
+    return decode_entry(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode())
 
 
 def decode_entry(raw: bytes) -> AnyEntry:

@@ -31,6 +31,7 @@ from perdure.formats.perdure import (
     Start,
     decode_entry,
     encode_entry,
+    replace_surrogates,
 )
 from perdure.identity import to_base32
 from perdure.session.tree import SessionTree, find_last
@@ -100,12 +101,17 @@ class SessionLog:
 
         A turn that begins during a pause of the capture stays in memory alone.
         """
+        try:
+            raw = encode_entry(entry)
+        except UnicodeEncodeError:
+            entry = replace_surrogates(entry)
+            raw = encode_entry(entry)
         if self._file is not None:
             if isinstance(entry, Message) and entry.role == "user":
                 self._is_turn_kept = may_keep(self._home, self.session, self.cwd)
                 self._drop_forgotten()
             if self._is_turn_kept:
-                self._file.append(encode_entry(entry))
+                self._file.append(raw)
         self.tree.add(entry)
 
     def _read_tombstones(self) -> Tombstones | None:
