@@ -15,7 +15,7 @@ demo: $(STAMP) $(WEIGHTS)
 	@$(BIN)/perdure demo --all
 
 test: $(TEST_STAMP) $(WEIGHTS) check
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal  # else one worker keeps the slow tests
 
 # Everything that needs no home on disk, no network and no browser.
 unit: $(TEST_STAMP)
