@@ -18,11 +18,13 @@ HOME_PACKAGES = {
     "simsimd",
 }  # archive, index, models, YAML pages
 HOME_FOLDERS = (
+    "frameworks/",
     "models/weights/",
     "samples/",
     "surfaces/cli/scenes/",
     "surfaces/web/static/",
-)  # data alone, below src/perdure
+    "workflow/",
+)  # below src/perdure: data, and packages that no command imports
 
 
 def find_main(root: str) -> Path:
