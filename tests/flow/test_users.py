@@ -270,9 +270,13 @@ def test_user_sees_only_their_own_result_of_a_job(place: Path) -> None:
         seen = kept.to_user_view(user)
         assert seen.result == result and seen.by_user == {}
         assert not [other for other in WORDS if other in f"{seen.why}{seen.counts}"]
-    said = CliRunner().invoke(cli, ["jobs", "history", "mine", "--home", str(place), "--json"])
-    (run,) = json.loads(said.output)["result"]["runs"]
+    said = CliRunner().invoke(cli, ["jobs", "logs", "mine", "--home", str(place), "--json"])
+    run = json.loads(said.output)["result"]["run"]
     assert (run["result"], run["counts"]["new"], run["n_users"]) == ("done", 1, 3)
+    assert not re.search("bob|cy", said.output)
+    said = CliRunner().invoke(cli, ["jobs", "runs", "mine", "--home", str(place), "--json"])
+    (run,) = json.loads(said.output)["result"]["runs"]
+    assert (run["result"], run["counts"]["new"]) == ("done", 1)
     assert not re.search("bob|cy", said.output)
 
 

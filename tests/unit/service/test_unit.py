@@ -26,6 +26,7 @@ def test_systemd_unit_quotes_special_characters():
 def test_systemd_finds_no_fault_in_its_unit(tmp_path):
     path = tmp_path / "perdure.service"
     path.write_text(describe_unit("linux", tmp_path, HOME, sys.executable).content)
+    path.chmod(0o644)  # whatever the mask of this process is: systemd warns of a file that everybody may write
     command = ["systemd-analyze", "verify", "--user", "--man=no", str(path)]
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
