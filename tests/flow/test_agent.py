@@ -162,6 +162,19 @@ def test_the_model_asks_the_person(tmp_path: Path, project: Path) -> None:
         assert list_outputs(agent)[0].text == "Which port? 443"
 
 
+def test_what_is_remembered_is_not_told_to_its_own_session(tmp_path: Path, project: Path) -> None:
+    """M18: it reads its own words anyway."""
+    statement, question = "The gauge of the harbour sends decimetres.", "What does the gauge of the harbour send?"
+    with perdure.open(tmp_path / "home") as home:
+        with open_scripted(home, project, [ask_for(("remember", {"text": statement})), "Kept.", "So."]) as agent:
+            agent.session.say("Note it.")
+            agent.session.say(question)
+            assert statement not in agent.session.chat.asked[-1].messages[-1].text
+        with open_scripted(home, project, ["So."]) as agent:
+            agent.session.say(question)
+            assert statement in agent.session.chat.asked[-1].messages[-1].text
+
+
 def test_what_is_remembered_is_recalled_in_the_next_session(tmp_path: Path, project: Path) -> None:
     """U01: one definition, the same memory."""
     with perdure.open(tmp_path / "home") as home:

@@ -180,7 +180,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         grep.build_tool(folders),
         shell.build_tool(),
         person.build_tool(on_question),
-        *memory.build_tools(home, place),
+        *memory.build_tools(home, place, lambda: session),
         SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
         propose_change.build_tool(home, lambda: session),
         *spawner.build_tools(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,17 @@ from perdure.memories.explicit import guess_kind
 from perdure.models.chat import ToolSpec
 from perdure.recall.pack import render_cue
 from perdure.session.calls import Tool, ToolOutput
+from perdure.types import Live
 
 if TYPE_CHECKING:
     from perdure.home import Home
+    from perdure.session.session import Session
 
 _KINDS = ["fact", "preference", "decision", "procedure", "event", "insight"]
 
 
-def build_tools(home: Home, cwd: str) -> list[Tool]:
-    """Return remember and recall. cwd: the folder whose project they are about."""
+def build_tools(home: Home, cwd: str, get_session: Callable[[], Session]) -> list[Tool]:
+    """Return remember and recall. cwd: the folder whose project they are about. get_session: where they are called."""
     remember_spec = ToolSpec(
         "remember",
         "Keep one short statement that will matter in later sessions: a fact, a preference, a decision, how something "
@@ -49,19 +51,22 @@ def build_tools(home: Home, cwd: str) -> list[Tool]:
         },
     )
     return [
-        Tool(remember_spec, lambda given, _: remember(home, given, cwd), is_alone=lambda _: True),
+        Tool(
+            remember_spec, lambda given, _: remember(home, given, cwd, get_session().session), is_alone=lambda _: True
+        ),
         Tool(recall_spec, lambda given, _: recall(home, given["message"], cwd)),
     ]
 
 
-def remember(home: Home, given: Mapping[str, Any], cwd: str) -> ToolOutput:
-    """Keep a statement of the agent."""
+def remember(home: Home, given: Mapping[str, Any], cwd: str, session: str) -> ToolOutput:
+    """Keep a statement of the agent. session: the id of the one that says it, which is not told it again."""
     words, path = given["text"], given.get("path", "")
     kind = given.get("kind") or guess_kind(words)
     with home.clone_for_thread() as thread_home:
         memory = thread_home.remember(
-            words, kind=kind, path=path, cwd=None if is_unscoped(path, kind) else cwd, trust="agent"
-        )
+            words, kind=kind, path=path, cwd=None if is_unscoped(path, kind) else cwd, session=Live(session),
+            trust="agent",
+        )  # fmt: skip
     if memory.in_review:
         return ToolOutput(f"Held as {memory.memory_id} until the owner accepts it.")
     return ToolOutput(f"Kept as {memory.memory_id} at {memory.path} ({memory.kind}).")
