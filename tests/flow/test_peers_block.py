@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.eval.block_quality import BlockQuestion
+from perdure.eval.block_sets import BlockQuestion
 from perdure.types import Hit
 
 block = pytest.importorskip("benchmarks.peers.block", reason="the benchmarks are not here (run from the checkout)")
