@@ -43,7 +43,7 @@ class Ways:
         self._hits = [hit for hit in home.search("", limit=ALL_HITS).hits if hit.kind in ("text", "call")]
         self._words = [set(_WORD.findall(hit.text.lower())) for hit in self._hits]
         self._pieces = list_pieces(home)
-        self._plain_search = PlainTextSearch([piece.text for piece in self._pieces])
+        self.plain_search = PlainTextSearch([piece.text for piece in self._pieces])
 
     def recall(self, question: BlockQuestion, is_everywhere: bool) -> Block:
         """Tell what recall tells."""
@@ -84,7 +84,7 @@ class Ways:
     def search_plain_text(self, question: BlockQuestion, is_everywhere: bool) -> Block:
         """Tell the best pieces of SQLite's own full-text search."""
         began_s = time.perf_counter()
-        pieces = (self._pieces[n] for n in self._plain_search.rank(question.text))
+        pieces = (self._pieces[n] for n in self.plain_search.rank(question.text))
         best = list(islice((piece for piece in pieces if is_in_scope(piece, question, is_everywhere)), N_SEARCHED))
         took_ms = (time.perf_counter() - began_s) * 1000
         return Block(question, excerpt_hits(best, question), took_ms)
