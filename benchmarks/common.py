@@ -20,6 +20,7 @@ from typing import Any
 import apsw
 
 OUT = Path(__file__).parent / "out"
+RESULTS = Path(__file__).parent / "results"
 SCRATCH = os.environ.get("PERDURE_BENCH_DIR")  # where homes are made; the system's temporary folder unless set
 
 
@@ -129,6 +130,14 @@ def _find_command() -> str:
     module = ".".join(parts[parts.index("benchmarks") :] if "benchmarks" in parts else parts[-1:])
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     return " ".join(["python -m", module.removesuffix(".__main__"), *words])
+
+
+def keep_result(name: str, result: dict[str, Any]) -> None:
+    """Write a result into benchmarks/results/<name>.json, from where the documents take their figures."""
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"  ({path.relative_to(OUT.parent.parent)})")
 
 
 def save(name: str, result: dict[str, Any]) -> None:

@@ -1,0 +1,95 @@
+"""The figures of the README and of the documents are those of the kept results.
+
+A document says below or beside a figure where it comes from: `<!-- figure: 88 % = table/coding.json#parts/…/told/at -->`. The
+text before `=` stands in the same paragraph, or row, and is the value at that path, rounded as it is written; with %
+the value is a share.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARK = re.compile(r"<!-- figure: (.+?) = ([\w./-]+\.json)#(.+?) -->")
+NUMBER = re.compile(r"[\d,]+(?:\.\d+)?")
+
+pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="the benchmarks are not here (run from the checkout)")
+
+
+def list_marks() -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield (page, its block, text of the figure, result file, path) for each mark."""
+    for page in PAGES:
+        for block in re.split(r"\n\s*\n", page.read_text(encoding="utf-8")):
+            rows = block.splitlines() if block.lstrip().startswith("|") else [block]
+            for row in rows:
+                for text, file, path in MARK.findall(row):
+                    yield str(page.relative_to(ROOT)), MARK.sub("", row), text, file, path
+
+
+def read_value(file: str, path: str) -> float:
+    value: Any = json.loads((RESULTS / file).read_text(encoding="utf-8"))
+    for name in path.split("/"):
+        value = value[name]
+    return float(value)
+
+
+def is_true(text: str, value: float) -> bool:
+    """Return True if a figure, as it is written, is the value.
+
+    >>> is_true("88 %", 0.8846), is_true("2,325", 2325), is_true("0.9 x", 0.86), is_true("87 %", 0.8846)
+    (True, True, True, False)
+    """
+    number = NUMBER.search(text)
+    assert number, text
+    written = number.group().replace(",", "")
+    n_digits = len(written.partition(".")[2])
+    exact = 100 * value if "%" in text else value
+    return abs(exact - float(written)) <= 0.5 * 10**-n_digits + 1e-9
+
+
+MARKS = list(list_marks())
+
+
+@pytest.mark.parametrize("mark", MARKS, ids=[f"{page}: {text}" for page, _, text, _, _ in MARKS])
+def test_figure_is_that_of_its_result(mark: tuple[str, str, str, str, str]) -> None:
+    _, block, text, file, path = mark
+    assert text in block
+    assert is_true(text, read_value(file, path)), read_value(file, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "is_so"),
+    [
+        ("88 %", 0.8846, True),
+        ("87 %", 0.8846, False),
+        ("2,325", 2325, True),
+        ("0.9 x", 0.86, True),
+        ("57.8", 57.86, False),
+    ],
+)
+def test_figure_is_compared_as_it_is_rounded(text: str, value: float, is_so: bool) -> None:
+    assert is_true(text, value) == is_so
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: path.name)
+def test_result_names_commit_command_machine_and_load(path: Path) -> None:
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert re.fullmatch(r"[0-9a-f]{12}\+?", result["commit"])
+    assert result["command"].startswith(("python -m benchmarks", "perdure ", "make "))
+    assert {"cpu", "n_cpus", "load", "at", "python"} <= result["machine"].keys()
+    assert "/work/" not in path.read_text(encoding="utf-8") or "command" not in result
+
+
+def test_each_measured_claim_of_the_readme_has_its_result() -> None:
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    claims = [row for row in rows if "[measured](" in row and re.search(r"\d+ %|\d,\d{3}", MARK.sub("", row))]
+    assert claims
+    assert [row for row in claims if not MARK.search(row)] == []
