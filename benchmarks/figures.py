@@ -47,7 +47,8 @@ MEASUREMENTS = (
     Figures("hook", "benchmarks.hook --runs 60 --keep", is_quick=False, keeps_itself=True),
     Figures("recall-locomo_dev", f"{_EVAL} {DATA / 'locomo_dev'} --json", DATA / "locomo_dev", is_quick=False),
     Figures("recall-beam_dev", f"{_EVAL} {DATA / 'beam_dev'} --json", DATA / "beam_dev", is_quick=False),
-    Figures("table/coding", "benchmarks.table --sets coding sde_dev --write", SHARED, is_quick=False, keeps_itself=True),
+    Figures("table/coding", "benchmarks.table --sets coding sde_dev --write", SHARED, is_quick=False,
+            keeps_itself=True),
 )  # fmt: skip
 
 
