@@ -38,6 +38,7 @@ from perdure.eval.recall_quality import SHIPPED
 QUESTIONS = ROOT / "benchmarks" / "questions"
 CARRIED = ("conditions-seen", "conditions-unseen", "shipped", "amended")  # by this repository
 SETS = (*CARRIED, "sde_dev", "coding")
+MORE_SETS = ("locomo_dev", "realtalk_dev", "beam_dev", "memdaily_zh_dev")  # dialogues, only where they are named
 _OFFLINE = "PERDURE_TABLE_OFFLINE"
 Parts = dict[str, dict[str, list[Block]]]  # part of the set -> system -> its blocks
 
@@ -160,10 +161,10 @@ def leave_network() -> bool:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS)
+    parser.add_argument("--sets", nargs="*", default=SETS, choices=(*SETS, *MORE_SETS))
     parser.add_argument("--with", nargs="*", default=[], choices=PEER_NAMES, dest="peers")
     parser.add_argument("--adapter", action="append", default=[], metavar="NAME=COMMAND", help="a system of yours")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with sde_dev")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with sde_dev and the dialogues")
     parser.add_argument("--transcripts", type=Path, default=DATA.parent / "transcripts")
     parser.add_argument(
         "--questions", type=Path, nargs="*", help="files of questions about the transcripts",
