@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def measure_set(name: str, sources: Sequence[Path], options: argparse.Namespace)
     blocks_by_system = {system: blocks for system, blocks in asked.items() if not isinstance(blocks, str)}
     write_blocks(options.out / f"{name}.blocks.jsonl", blocks_by_system)
     parts: dict[str, dict[str, Any]] = {
-        part: {system: measure_part(blocks) for system, blocks in rows.items()}
+        part: {system: measure_part(blocks, rows["Perdure"]) for system, blocks in rows.items()}
         for part, rows in split_parts(name, blocks_by_system).items()
     }
     problems = {system: reason for system, reason in asked.items() if isinstance(reason, str)}
@@ -107,14 +108,20 @@ def split_parts(name: str, blocks_by_system: Mapping[str, Blocks]) -> Parts:
     return parts
 
 
-def measure_part(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return the figures of some blocks, with what they cost on average; milliseconds are wall time."""
+def measure_part(blocks: Sequence[Block], ours: Sequence[Block]) -> dict[str, Any]:
+    """Return the figures of some blocks, with what they cost on average; milliseconds are wall time.
+
+    ours: the blocks of Perdure for the same questions, which are told or not told more often.
+    """
     times = sorted(block.took_ms for block in blocks)
+    pairs = [(block, our) for block, our in zip(blocks, ours, strict=True) if not block.question.deserves_silence]
+    told, told_by_us = ([float(row[n].find_answer() is not None) for row in pairs] for n in (0, 1))
     tokens = measures.bootstrap([float(block.n_tokens) for block in blocks])
     return measure_blocks(blocks) | {
         "n": len(blocks),
         "n_answerable": sum(not block.question.deserves_silence for block in blocks),
-        "all tokens": {"at": tokens.at, "low": tokens.low, "high": tokens.high},
+        "all tokens": asdict(tokens),
+        "Perdure over it": asdict(measures.bootstrap_differences(told_by_us, told)) if pairs else None,
         "p95 ms": times[max(0, -(-95 * len(times) // 100) - 1)],
     }
 

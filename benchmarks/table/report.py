@@ -65,6 +65,9 @@ def _render(columns: Columns, parts: Mapping[str, Mapping[str, Figures]], tokens
     headings = [heading for heading, _, _ in columns] + [
         f"tokens{f', {part}' if len(tokens) > 1 else ''}" for part in tokens
     ]
+    is_one_part = len(tokens) == 1
+    if is_one_part:
+        headings.insert(1, "Perdure tells more")
     lines = [f"| system | {' | '.join(headings)} | ms p50, p95 |", "|---" * (len(headings) + 2) + "|"]
     for system in parts[columns[0][1]]:
         is_placebo = system == "placebo"
@@ -72,6 +75,9 @@ def _render(columns: Columns, parts: Mapping[str, Mapping[str, Figures]], tokens
             "–" if is_placebo and figure == "silent" else _format_share(parts[part][system].get(figure))
             for _, part, figure in columns
         ]
+        if is_one_part:
+            difference = parts[tokens[0]][system]["Perdure over it"]
+            cells.insert(1, "–" if system == "Perdure" else _format_share(difference))
         cells += [_format_count(parts[part][system]["all tokens"]) for part in tokens]
         times = [parts[tokens[0]][system][name] for name in ("p50 ms", "p95 ms")]
         cells.append(", ".join(f"{value:.1f}" for value in times) if times[1] else "–")
