@@ -2,7 +2,7 @@
 
 A document says beside a figure where it comes from: `<!-- figure: 88 % = table/coding.json#parts/… -->`. The text
 before `=` stands in the same paragraph, or row, and is what stands at that path, rounded as it is written: a number, or
-an estimate with its interval. With % the value is a share.
+an estimate with its interval. With % (in the text, or behind the path) the value is a share.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MARK = re.compile(r"<!-- figure: (.+?) = ([\w./-]+\.json)#(.+?) -->")
+MARK = re.compile(r"<!-- figure: (.+?) = ([\w./-]+\.json)#(.+?)( %)? -->")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="the benchmarks are not here (run from the checkout)")
 
 
-def list_marks() -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield (page, its block, text of the figure, result file, path) for each mark."""
+def list_marks() -> Iterator[tuple[str, str, str, str, str, str]]:
+    """Yield (page, its block, text of the figure, result file, path, " %" or "") for each mark."""
     for page in PAGES:
         for block in re.split(r"\n\s*\n", page.read_text(encoding="utf-8")):
             rows = block.splitlines() if block.lstrip().startswith("|") else [block]
             for row in rows:
-                for text, file, path in MARK.findall(row):
-                    yield str(page.relative_to(ROOT)), MARK.sub("", row), text, file, path
+                for found in MARK.findall(row):
+                    yield str(page.relative_to(ROOT)), MARK.sub("", row), *found
 
 
 def read_values(file: str, path: str) -> list[float]:
@@ -55,11 +55,11 @@ def is_true(text: str, values: list[float]) -> bool:
 MARKS = list(list_marks())
 
 
-@pytest.mark.parametrize("mark", MARKS, ids=[f"{page}: {text}" for page, _, text, _, _ in MARKS])
-def test_figure_is_that_of_its_result(mark: tuple[str, str, str, str, str]) -> None:
-    _, block, text, file, path = mark
+@pytest.mark.parametrize("mark", MARKS, ids=[f"{mark[0]}: {mark[2]}" for mark in MARKS])
+def test_figure_is_that_of_its_result(mark: tuple[str, str, str, str, str, str]) -> None:
+    _, block, text, file, path, unit = mark
     assert text in block
-    assert is_true(text, read_values(file, path)), read_values(file, path)
+    assert is_true(text + unit, read_values(file, path)), read_values(file, path)
 
 
 @pytest.mark.parametrize(
