@@ -3,7 +3,8 @@
 Each question of the conditions becomes a task: a folder with `settings.json`, in which one value is unknown; what it
 has to be was settled in an earlier chat, or never. The model works in a loop of its own actions (read, write, done).
 Then the file is checked: *done* if the value is the one in force, or still unknown where nothing was settled; *misled*
-if it is another one; *broken* if anything else of the file changed. Four arms, the same tasks:
+if it is another one; *broken* if anything else of the file changed; *failed* if the model did not answer. Four arms, the
+same tasks:
 
     bare      no memory
     placebo   turns of the same memory by chance, as many tokens as recall tells, at the prompt
@@ -44,7 +45,8 @@ from perdure.models.chat import Chat, ChatMessage
 from perdure.testing import Question, ScriptedChat
 
 ARMS = ("bare", "placebo", "prompt", "tool")
-OUTCOMES = ("done", "misled", "broken")
+OUTCOMES = ("done", "misled", "broken", "failed")
+CALL_S = 600  # that a call may take; a local model on a busy machine is slow
 UNKNOWN = "unknown"
 MAX_ACTIONS = 6
 FILE = "settings.json"
@@ -118,9 +120,9 @@ def do_task(task: Task, arm: str, chat: Chat, folder: Path) -> TaskResult:
     began_s, n_tokens, n_calls, has_read = time.perf_counter(), 0, 0, False
     while n_calls < MAX_ACTIONS:
         try:
-            reply = chat.reply(messages, schema=ACTION, timeout_s=120)
+            reply = chat.reply(messages, schema=ACTION, timeout_s=CALL_S)
         except ModelFault:
-            break
+            return TaskResult("failed", n_tokens, n_calls, time.perf_counter() - began_s)
         n_tokens, n_calls = n_tokens + reply.usage.n_tokens, n_calls + 1
         action: dict[str, str] = reply.value or {"action": "done", "content": ""}
         if action["action"] == "done":

@@ -72,7 +72,7 @@ def test_block_stands_at_the_prompt_or_beside_the_first_read_only(tmp_path: Path
 
 def test_model_that_fails_ends_its_task(tmp_path: Path) -> None:
     result = execution.do_task(make_task(), "bare", ScriptedChat([ModelFault("down")]), tmp_path)
-    assert (result.outcome, result.n_calls) == ("not done", 0)
+    assert (result.outcome, result.n_calls) == ("failed", 0)
 
 
 def test_arms_are_compared_on_the_same_tasks() -> None:
