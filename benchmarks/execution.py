@@ -3,8 +3,8 @@
 Each question of the conditions becomes a task: a folder with `settings.json`, in which one value is unknown; what it
 has to be was settled in an earlier chat, or never. The model works in a loop of its own actions (read, write, done).
 Then the file is checked: *done* if the value is the one in force, or still unknown where nothing was settled; *misled*
-if it is another one; *broken* if anything else of the file changed; *failed* if the model did not answer. Four arms, the
-same tasks:
+if it is another one; *broken* if anything else of the file changed; *failed* if the model did not answer. Four arms,
+the same tasks:
 
     bare      no memory
     placebo   turns of the same memory by chance, as many tokens as recall tells, at the prompt
