@@ -42,7 +42,7 @@ check: $(TEST_STAMP)
 bench: $(TEST_STAMP) $(WEIGHTS)
 	$(BIN)/python -m benchmarks
 
-# The results that the README and the documents quote, in benchmarks/results; one of the present commit is not made again.
+# The results that the README and the documents quote, in benchmarks/results; one of the present code is not made again.
 figures: $(TEST_STAMP) $(WEIGHTS)
 	$(BIN)/python -m benchmarks.figures
 

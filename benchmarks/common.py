@@ -112,9 +112,10 @@ def describe_run() -> dict[str, Any]:
 
 
 def find_commit() -> str:
-    """The commit of the checkout, with a + if the package or a benchmark differs from it; "" outside of git."""
-    commit = _ask_git("rev-parse", "--short=12", "HEAD")
-    is_changed = _ask_git("status", "--porcelain", "--", "src", "benchmarks", ":!benchmarks/results")
+    """The last commit that changed the package or a benchmark, with a + for changes since; "" outside of git."""
+    measured = ("--", "src", "benchmarks", ":!benchmarks/results")
+    commit = _ask_git("log", "-1", "--format=%h", "--abbrev=12", *measured)
+    is_changed = _ask_git("status", "--porcelain", *measured)
     return f"{commit}+" if commit and is_changed else commit
 
 
