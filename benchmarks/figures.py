@@ -1,8 +1,8 @@
 """Measure what the README and the documents quote, and keep each result in benchmarks/results.
 
 A result names its commit (the last one that changed what is measured), command, machine and load. One whose commit is
-the present one is not made again, so that a run that ended goes on. Documents take their figures from these files (`tests/flow/test_figures.py`): after a run, that
-test names every figure that is not true any more.
+the present one is not made again, so that a run that ended goes on. Documents take their figures from these files
+(`tests/flow/test_figures.py`): after a run, that test names every figure that is not true any more.
 
     python -m benchmarks.figures            # what is quick: some minutes
     python -m benchmarks.figures --full     # also what needs data beside this repository, or a quiet machine
