@@ -116,11 +116,13 @@ def measure_part(blocks: Sequence[Block], ours: Sequence[Block]) -> dict[str, An
     times = sorted(block.took_ms for block in blocks)
     pairs = [(block, our) for block, our in zip(blocks, ours, strict=True) if not block.question.deserves_silence]
     told, told_by_us = ([float(row[n].find_answer() is not None) for row in pairs] for n in (0, 1))
+    told_as_long = [float(block.find_answer(our.n_tokens) is not None) for block, our in pairs]
     tokens = measures.bootstrap([float(block.n_tokens) for block in blocks])
     return measure_blocks(blocks) | {
         "n": len(blocks),
         "n_answerable": sum(not block.question.deserves_silence for block in blocks),
         "all tokens": asdict(tokens),
+        "told as long": asdict(measures.bootstrap(told_as_long)) if pairs else None,
         "Perdure over it": asdict(measures.bootstrap_differences(told_by_us, told)) if pairs else None,
         "p95 ms": times[max(0, -(-95 * len(times) // 100) - 1)],
     }

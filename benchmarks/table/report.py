@@ -22,11 +22,12 @@ _CONDITIONS: Columns = (
     ("absent: silent", "absent", "silent"),
     ("adjacent: shown", "adjacent", "wrong told"),
     ("contradictory: both told", "contradictory", "both told"),
-    ("superseded: told", "superseded", "told"), ("old one first", "superseded", "old first"),
+    ("superseded: told", "superseded", "told"), ("as long as Perdure", "superseded", "told as long"),
+    ("old one first", "superseded", "old first"),
     ("poisoned: told", "poisoned", "told"), ("lie told", "poisoned", "wrong told"),
     ("lie first", "poisoned", "old first"),
 )  # fmt: skip
-_SHARES = ("told", "first", "told in 400", "words told", "old first", "silent")
+_SHARES = ("told", "told as long", "first", "told in 400", "words told", "old first", "silent")
 
 
 def render_set(result: Figures) -> str:
@@ -67,7 +68,7 @@ def _render(columns: Columns, parts: Mapping[str, Mapping[str, Figures]], tokens
     ]
     is_one_part = len(tokens) == 1
     if is_one_part:
-        headings.insert(1, "Perdure tells more")
+        headings.insert(2, "Perdure tells more")
     lines = [f"| system | {' | '.join(headings)} | ms p50, p95 |", "|---" * (len(headings) + 2) + "|"]
     for system in parts[columns[0][1]]:
         is_placebo = system == "placebo"
@@ -77,7 +78,7 @@ def _render(columns: Columns, parts: Mapping[str, Mapping[str, Figures]], tokens
         ]
         if is_one_part:
             difference = parts[tokens[0]][system]["Perdure over it"]
-            cells.insert(1, "–" if system == "Perdure" else _format_share(difference))
+            cells.insert(2, "–" if system == "Perdure" else _format_share(difference))
         cells += [_format_count(parts[part][system]["all tokens"]) for part in tokens]
         times = [parts[tokens[0]][system][name] for name in ("p50 ms", "p95 ms")]
         cells.append(", ".join(f"{value:.1f}" for value in times) if times[1] else "–")
