@@ -267,7 +267,7 @@ def report(tally: Tally, labels: dict[str, str]) -> dict[str, Any]:
     n_labelled = verdicts["right"] + verdicts["wrong"]
     return {
         "machine": machine(),
-        "calls": {"before": tally.n_before, "after a failure": tally.n_after},
+        "calls": {"all": n_calls, "before": tally.n_before, "after a failure": tally.n_after},
         "told": {
             "times": len(tally.told),
             "share of calls": round(len(tally.told) / max(1, n_calls), 4),

@@ -9,6 +9,8 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +20,7 @@ from typing import Any
 import apsw
 
 OUT = Path(__file__).parent / "out"
+RESULTS = Path(__file__).parent / "results"
 SCRATCH = os.environ.get("PERDURE_BENCH_DIR")  # where homes are made; the system's temporary folder unless set
 
 
@@ -103,17 +106,57 @@ def table(title: str, rows: Sequence[dict[str, Any]]) -> None:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)), flush=True)
 
 
+def describe_run() -> dict[str, Any]:
+    """What a result file says of the run that made it: commit, command, machine and load."""
+    return {"commit": find_commit(), "command": _find_command(), "machine": machine()}
+
+
+def find_commit() -> str:
+    """The last commit that changed the package or a benchmark, with a + for changes since; "" outside of git."""
+    measured = ("--", "src", "benchmarks", ":!benchmarks/results")
+    commit = _ask_git("log", "-1", "--format=%h", "--abbrev=12", *measured)
+    is_changed = _ask_git("status", "--porcelain", *measured)
+    return f"{commit}+" if commit and is_changed else commit
+
+
+def _ask_git(*words: str) -> str:
+    line = ["git", "-C", str(OUT.parent.parent), *words]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _find_command() -> str:
+    """This program's command; of a path on this machine only its name."""
+    parts = Path(sys.argv[0]).with_suffix("").parts
+    module = ".".join(parts[parts.index("benchmarks") :] if "benchmarks" in parts else parts[-1:])
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return " ".join(["python -m", module.removesuffix(".__main__"), *words])
+
+
+def keep_result(name: str, result: dict[str, Any]) -> None:
+    """Write a result into benchmarks/results/<name>.json, from where the documents take their figures."""
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"  ({path.relative_to(OUT.parent.parent)})")
+
+
 def save(name: str, result: dict[str, Any]) -> None:
-    """Write a result beside the machine it was measured on into benchmarks/out/<name>.json."""
+    """Write a result beside the run that made it into benchmarks/out/<name>.json."""
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **result}, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps({**describe_run(), **result}, indent=1, ensure_ascii=False) + "\n")
     print(f"  ({path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}; load {machine()['load']})")
 
 
 def size_of(folder: Path) -> int:
     """Bytes of all files under a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def disk_use_of(folder: Path) -> int:
+    """Bytes that the files under a folder take on the disk: of a file with holes, without them."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def drop_from_cache(path: Path) -> bool:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from benchmarks.common import drop_from_cache, save, scratch, spread, table
+from benchmarks.common import describe_run, drop_from_cache, keep_result, save, scratch, spread, table
 from rig.resident import ScriptedResident
 
 PACKAGE = Path(perdure.__file__).parent
@@ -122,10 +122,14 @@ def forget() -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--keep", action="store_true", help="keep the result in benchmarks/results")
     options = parser.parse_args()
     rows = measure(options.runs, cold=False) + measure(max(10, options.runs // 10), cold=True)
     table("one process from start to end, ms (target: p95 of a prompt 60 warm, and 2 x bare)", rows)
     save("hook", {"rows": rows})
+    if options.keep:
+        by_name = {f"{row['cache']}: {row['what']}": row for row in rows}
+        keep_result("hook", {**describe_run(), "rows": by_name})
 
 
 if __name__ == "__main__":

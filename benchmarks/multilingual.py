@@ -31,7 +31,7 @@ from perdure.access import scan
 from perdure.config import EmbedderConfig
 from perdure.eval import bench, measures
 from perdure.eval.bench import BenchSetup, GroupMemory, open_group_memories
-from perdure.eval.block_quality import find_half
+from perdure.eval.block_sets import find_half
 from perdure.eval.datasets import Dataset, EvalQuestion, load_dataset, read_rows
 from perdure.eval.recall_quality import MAX_FALSE_SILENCE, SHIPPED, is_answerable
 from perdure.models.embedder import Embedder, ModelTag, TextKind, Vectors, to_unit_length

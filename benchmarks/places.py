@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.common import save, scratch, table
 from perdure.connections import pending_rows
-from perdure.eval.block_quality import BlockItem, BlockQuestion, answers, find_half, open_set
+from perdure.eval.block_sets import BlockItem, BlockQuestion, answers, find_half, open_set
 from perdure.home import Home
 from perdure.index.fuse import rank_ids
 from perdure.recall import plan as planning

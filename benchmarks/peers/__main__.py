@@ -98,6 +98,15 @@ def text_of(doc: EvalDoc, *, dates: bool) -> str:
     return f"[{doc.stated_at:%d %B %Y}] {doc.text}" if dates and doc.stated_at else doc.text
 
 
+def to_text(doc: EvalDoc, *, dates: bool) -> dict[str, str]:
+    """A document as a peer gets it."""
+    at = doc.stated_at.isoformat() if doc.stated_at else ""
+    return {
+        "id": doc.doc_id, "text": text_of(doc, dates=dates), "project": "", "session": doc.session,
+        "role": doc.speaker, "at": at,
+    }  # fmt: skip
+
+
 def of_peer(data: Dataset, line: Callable[[Path], list[str]], *, dates: bool) -> Asked:
     """All questions asked of a peer's process. Raises EOFError with the last thing that it said when it ends early."""
     with tempfile.TemporaryDirectory(prefix="perdure-peer-") as name:
@@ -105,7 +114,7 @@ def of_peer(data: Dataset, line: Callable[[Path], list[str]], *, dates: bool) ->
         driven = Driven(line(Path(name)), complaints)
         try:
             taken_s = sum(
-                driven.say(take=group, docs=[(doc.doc_id, text_of(doc, dates=dates), "") for doc in docs])["took_s"]
+                driven.say(take=group, texts=[to_text(doc, dates=dates) for doc in docs])["took_s"]
                 for group, docs in data.group_docs().items()
             )
             answers = {q.qid: driven.say(ask=q.text, group=q.group, k=K) for q in data.questions}
@@ -114,7 +123,7 @@ def of_peer(data: Dataset, line: Callable[[Path], list[str]], *, dates: bool) ->
             raise EOFError(f"it ended early; it last said: {said[-1]}") from ended
         finally:
             driven.close()
-    ranked = {qid: answer["ranked"] for qid, answer in answers.items()}
+    ranked = {qid: answer["told"] for qid, answer in answers.items()}
     return Asked(ranked, [answer["took_ms"] for answer in answers.values()], taken_s)
 
 

@@ -12,10 +12,11 @@ def words(texts):
     return bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
 
 
-def take(group, ids, texts, _projects):
+def take(group, texts):
     index = bm25s.BM25()
-    index.index(words(texts), show_progress=False)
-    held[group] = ids, index
+    index.index(words([row["text"] for row in texts]), show_progress=False)
+    held[group] = [row["id"] for row in texts], index
+    return 0
 
 
 def ask(group, text, k, _project):

@@ -49,10 +49,11 @@ if mode == "dense":
     memory.vector_store._bm25_encoder = False  # what it does itself where fastembed is not installed
 
 
-def take(group, ids, texts, projects):
-    for name, text, project in zip(ids, texts, projects, strict=True):
-        about = {"doc": name, "project": project}
-        memory.add([{"role": "user", "content": text}], user_id=group, metadata=about, infer=False)
+def take(group, texts):
+    for row in texts:
+        about = {"doc": row["id"], "project": row["project"]}
+        memory.add([{"role": "user", "content": row["text"]}], user_id=group, metadata=about, infer=False)
+    return 0
 
 
 def ask(group, text, k, project):

@@ -35,19 +35,20 @@ def to_wing(project):
     return re.sub(r"\W+", "_", project).strip("_")[-100:] or EVERYWHERE
 
 
-def take(group, ids, texts, projects):
+def take(group, texts):
     palaces[group] = str(Path(folder) / f"palace-{len(palaces)}")
     drawers = get_collection(palaces[group], create=True)
-    for low in range(0, len(ids), BATCH):
-        part = slice(low, low + BATCH)
+    for low in range(0, len(texts), BATCH):
+        part = texts[low : low + BATCH]
         drawers.upsert(
-            ids=[f"drawer-{n}" for n in range(low, low + len(ids[part]))],
-            documents=texts[part],
+            ids=[f"drawer-{n}" for n in range(low, low + len(part))],
+            documents=[row["text"] for row in part],
             metadatas=[
-                {"wing": to_wing(project), "room": "turns", "source_file": name, "chunk_index": 0}
-                for name, project in zip(ids[part], projects[part], strict=True)
+                {"wing": to_wing(row["project"]), "room": "turns", "source_file": row["id"], "chunk_index": 0}
+                for row in part
             ],
         )
+    return 0
 
 
 def ask(group, text, k, project):

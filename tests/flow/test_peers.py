@@ -22,9 +22,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from serve import serve
 held = {}
-def take(group, ids, texts, projects):
+def take(group, texts):
     print("a peer that chats on stdout")
-    held[group] = dict(zip(ids, texts))
+    held[group] = {row["id"]: row["text"] for row in texts}
 def ask(group, text, k, project):
     return sorted(held[group], key=lambda name: text not in held[group][name])[:k]
 serve(take, ask)

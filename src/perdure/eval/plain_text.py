@@ -24,6 +24,11 @@ class PlainTextSearch:
         with self._db:
             self._db.executemany("INSERT INTO piece(rowid, text) VALUES (?, ?)", enumerate(texts))
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the table, with its index."""
+        return int(self._db.pragma("page_count")) * int(self._db.pragma("page_size"))
+
     def rank(self, message: str) -> Iterator[int]:
         """Yield the positions of the texts that hold a word of the message, best first.
 

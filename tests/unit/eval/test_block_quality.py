@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.eval.block_quality import (
-    Block,
-    BlockItem,
-    BlockQuestion,
-    Rule,
-    excerpt_hits,
-    find_half,
-    is_in_scope,
-)
+from perdure.eval.block_quality import measure_blocks
+from perdure.eval.block_sets import Block, BlockItem, BlockQuestion, Rule, find_half
+from perdure.eval.block_ways import excerpt_hits, is_in_scope
 from perdure.types import Hit
 
 
@@ -89,3 +83,16 @@ def test_hit_of_another_project_is_out_of_scope() -> None:
     scopes = [is_in_scope(make_hit("t0", "", project), question, False) for project in ("/work/a", None, "/work/b")]
     assert scopes == [True, True, False]
     assert is_in_scope(make_hit("t0", "", "/work/b"), question, True)
+
+
+def test_harm_is_counted_over_the_questions_that_can_show_it() -> None:
+    """Two questions have rules (one told old first, one new alone), one has a wrong string, which is told."""
+    rules = (Rule("8080", frozenset()), Rule("9090", frozenset()))
+    near = BlockQuestion("which port?", "ada", wrong=("7070",))
+    figures = measure_blocks([
+        make_block("was 8080", "now 9090", accepted=("9090",), rules=rules),
+        make_block("now 9090", accepted=("9090",), rules=rules),
+        Block(near, (BlockItem("t0", "the other one has 7070", 5),)),
+    ])  # fmt: skip
+    assert (figures["old first"]["at"], figures["both told"]["at"], figures["wrong told"]["at"]) == (0.5, 0.5, 1.0)
+    assert figures["silent"]["at"] == 0.0
