@@ -32,6 +32,7 @@ from perdure.errors import (
     IndexMissing,
     PerdureError,
     ReadOnlyHome,
+    StoreFault,
 )
 from perdure.identity import check_user
 from perdure.index import catchup, embedded_texts, store
@@ -39,6 +40,7 @@ from perdure.index import catchup, embedded_texts, store
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
     from perdure.archive.verify import VerifyResult
+    from perdure.archive_store.exchange import Collected
     from perdure.index.embed import FillResult
     from perdure.index.home_pictures import PictureResult
     from perdure.index.home_vectors import VectorStatus
@@ -203,6 +205,7 @@ class Upkeep:
         from perdure.index.rebuild import rebuild_index
 
         self._captures.drain()
+        self.collect_quietly()
         carry = self._connections.vectors().carry_over if self._connections.may_have_vectors() else None
         show = self._connections.pictures().fill_from_cache if self._connections.may_have_pictures() else None
         result = rebuild_index(self._path, self._archive, carry=carry, carry_pictures=show, progress=progress)
@@ -372,12 +375,21 @@ class Upkeep:
     # the archive ------------------------------------------------------------------------------------------
 
     def verify(self, *, progress: Progress | None = None) -> VerifyResult:
-        """Prove the archive, and add to its manifest what that does not name yet."""
+        """Prove the archive, and its store if it has one; add to its manifest what that does not name yet."""
         from perdure.archive.verify import verify
 
         proof = verify(self._path, ledger_runs=self._archive.ledger.list_records(), progress=progress)
         self.list_new(proof)
+        self.check_store(proof)
         return proof
+
+    def check_store(self, proof: VerifyResult) -> None:
+        """Read every object of the archive's store, and add to a proof what is wrong there."""
+        exchange = self._connections.exchange()
+        if exchange is not None:
+            from perdure.archive_store.check import check_store
+
+            proof.findings += check_store(exchange)
 
     def list_new(self, proof: VerifyResult) -> None:
         """Add to the manifest what a proof found and the manifest does not name: from now on its loss is noticed."""
@@ -409,6 +421,8 @@ class Upkeep:
         paths: these files and folders, or every supported agent's own. Damaged files are set aside, never deleted.
         """
         proof = self.verify()
+        if proof.lost_runs and self._fetch_again(proof.lost_runs):
+            proof = self.verify()
         own_packs = self._archive.root / "packs" / self._connections.user
         for path in dict.fromkeys(path for path in proof.damaged_packs if path.parent == own_packs):
             self._archive.set_pack_aside(path)
@@ -417,6 +431,44 @@ class Upkeep:
         lost = [record for record in proof.lost_runs if record.source.user == self._connections.user]
         taken = self._captures.take_again(lost, paths, runtime=runtime) if lost else []
         return TakenAgain(tuple(taken), tuple(record for record in lost if record.run not in taken))
+
+    # its store --------------------------------------------------------------------------------------------
+
+    def collect(self) -> Collected:
+        """Merge what other machines put into the archive's store, if there is one. Raises StoreFault."""
+        from perdure.archive_store.exchange import Collected
+
+        exchange = self._connections.exchange()
+        if exchange is None:
+            return Collected(0, 0)
+        return exchange.collect(lambda folder, users: self.merge(folder, users=users))
+
+    def collect_quietly(self) -> None:
+        """Collect if the store answers."""
+        if self._connections.config.archive.store:
+            with contextlib.suppress(StoreFault, Busy):
+                self.collect()
+
+    def collect_first(self) -> None:
+        """Take over an archive that other machines have filled, and index it: this machine has nothing of it yet."""
+        with contextlib.suppress(StoreFault, Busy):
+            if self.collect().n_objects:
+                self.catch_up()
+
+    def publish(self) -> int:
+        """Put everything new into the archive's store; return how many objects. Raises StoreFault."""
+        exchange = self._connections.exchange()
+        return exchange.publish() if exchange else 0
+
+    def _fetch_again(self, lost: Iterable[RunRecord]) -> bool:
+        """Take lost runs from the archive's store; return True if there is one and it answers."""
+        exchange = self._connections.exchange()
+        if exchange is None:
+            return False
+        exchange.known.drop_held_runs(record.run for record in lost)
+        with contextlib.suppress(StoreFault):
+            return self.collect().n_objects > 0
+        return False
 
     def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:
         """Pack conversations that were idle for so many days; return how many (conversations, runs) were packed."""
@@ -474,6 +526,7 @@ class Upkeep:
         from perdure.archive import verify
 
         self._captures.drain()
+        self.collect_quietly()
         with self._archive.block_writes():
             proof = verify.verify(self._path, ledger_runs=self._archive.ledger.list_records())
             if not proof.ok:
