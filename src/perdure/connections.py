@@ -63,6 +63,7 @@ class Connections:
         self.chats = chats
         self.picture_reader: PictureReader | None = None  # instead of the engine that is installed
         self.catch_up_elsewhere: Callable[[float], None] | None = None  # asks the thread that keeps the index
+        self.is_offline = False  # leave the archive's store alone
         self.is_used_remotely = False  # from another machine: the folders it names do not lie on this disk
         self.archive = Archive(path, parse=parse_run, writable=writable)
         self._read_grants = read_grants
@@ -107,11 +108,11 @@ class Connections:
         return sorted({grant.owner for grant in visibility.list_grants_in_force(self.principal, utc_now())})
 
     def exchange(self) -> StoreExchange | None:
-        """Return the exchange with the archive's store; None where the settings name none, or nothing can be written.
+        """Return the exchange with the archive's store; None where the settings name none, or this home only reads.
 
         Raises ConfigFault, PackageMissing.
         """
-        if self._exchange is None and self.config.archive.store and self.writable:
+        if self._exchange is None and self.config.archive.store and self.writable and not self.is_offline:
             from perdure.archive_store.exchange import StoreExchange
             from perdure.objects import open_objects
 

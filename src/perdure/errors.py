@@ -37,7 +37,8 @@ PerdureError
 ├── StoreFault                 the store of the archive cannot be used; what is new waits on this machine
 │   ├── StoreAway
 │   ├── StoreRefused
-│   └── DamagedStore
+│   ├── DamagedStore
+│   └── NewerStore
 ├── IndexFault                 the cache is missing or damaged; the archive still answers
 │   ├── IndexMissing
 │   ├── IndexDamaged
@@ -287,6 +288,10 @@ class StoreRefused(StoreFault):
     """The store of the archive refuses this machine. Everything is safe here, and what is new waits. Correct
     archive.store in config.toml or the credentials; then run `perdure store`.
     """
+
+
+class NewerStore(StoreFault):
+    """A newer Perdure wrote the store of the archive. Nothing there was changed. Upgrade Perdure on this machine."""
 
 
 class DamagedStore(StoreFault):

@@ -92,6 +92,7 @@ class Home(HomeProtocol):
             embedder=embedder,
             chats=chats,
         )
+        self.connections.is_offline = is_offline
         self._recaller: Recaller | None = shared._recaller if shared else recaller
         self.archive = self.connections.archive
         self.captures = Captures(self.connections)
@@ -118,7 +119,7 @@ class Home(HomeProtocol):
             self.forgetting.apply_tombstones()
             self.upkeep.drop_stale_index()
             self.upkeep.drop_old_index()
-        self._publishes_at_end = writable and shared is None and bool(config.archive.store) and not is_offline
+        self._publishes_at_end = shared is None
         if self._publishes_at_end and self.connections.is_store_new():
             self.upkeep.collect_first()
 

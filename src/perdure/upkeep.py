@@ -40,7 +40,7 @@ from perdure.index import catchup, embedded_texts, store
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
     from perdure.archive.verify import VerifyResult
-    from perdure.archive_store.exchange import Collected
+    from perdure.archive_store.exchange import Collected, StoreStatus
     from perdure.index.embed import FillResult
     from perdure.index.home_pictures import PictureResult
     from perdure.index.home_vectors import VectorStatus
@@ -448,6 +448,17 @@ class Upkeep:
         if self._connections.config.archive.store:
             with contextlib.suppress(StoreFault, Busy):
                 self.collect()
+
+    def exchange_quietly(self) -> None:
+        """Collect what is new in the archive's store and put there what is new here, if it answers; else it waits."""
+        if self._connections.config.archive.store:
+            self.collect_quietly()
+            self._connections.publish_quietly()
+
+    def store_status(self) -> StoreStatus | None:
+        """Return what is known of the archive's store; None where there is none. Asks only this disk."""
+        exchange = self._connections.exchange()
+        return exchange.get_status() if exchange else None
 
     def collect_first(self) -> None:
         """Take over an archive that other machines have filled, and index it: this machine has nothing of it yet."""

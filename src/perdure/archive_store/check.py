@@ -25,7 +25,17 @@ def check_store(exchange: StoreExchange) -> list[ArchiveFinding]:
     if waiting.n_runs:
         description = f"{waiting.n_runs:,} runs are only on this machine yet"
         findings.append(ArchiveFinding("notice", exchange.address, description, _WAITS))
-    return findings
+    return findings + list(_check_erased(exchange))
+
+
+def _check_erased(exchange: StoreExchange) -> Iterator[ArchiveFinding]:
+    """Yield each user of this machine whom another machine erased in the store."""
+    erased_keys = set(exchange.known.list_erased())
+    for user in exchange.list_local_users():
+        if log.make_user_key(user) in erased_keys:
+            description = "was erased in the store; what was captured before is on this machine only"
+            advice = f"`perdure forget --everything --user {user}` erases it here, too"
+            yield ArchiveFinding("notice", user, description, advice)
 
 
 def _check_logs(exchange: StoreExchange) -> Iterator[ArchiveFinding]:

@@ -25,7 +25,7 @@ from perdure.archive_store import log
 from perdure.archive_store.log import LinesRecord, LogEntry, PackRecord
 from perdure.archive_store.publish import Draft, Planner
 from perdure.archive_store.store import KnownStore, StoredObject
-from perdure.errors import Busy, DamagedRun, DamagedStore, NewerFormat, StoreFault
+from perdure.errors import Busy, DamagedRun, DamagedStore, NewerStore, StoreFault
 from perdure.objects import Objects
 
 _AWAY_S = 10.0  # a store that gave no answer is not asked again for so long, by a call that can do without
@@ -44,6 +44,20 @@ class Waiting:
 
     def __bool__(self) -> bool:
         return bool(self.n_runs or self.has_events)
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """What this machine knows of the store of its archive."""
+
+    address: str
+    n_writers: int
+    n_objects: int
+    n_bytes: int
+    n_damaged: int  # objects that `verify` found damaged or missing
+    n_waiting_runs: int  # on this machine only
+    has_waiting_events: bool
+    warning: str  # why they wait, if the store could not be used; else ""
 
 
 class Collected(NamedTuple):
@@ -78,6 +92,25 @@ class StoreExchange:
         """Return what waits for the store. Asks only this disk."""
         return Waiting(*self._planner.count_waiting())
 
+    def get_status(self) -> StoreStatus:
+        """Return what is known of the store. Asks only this disk."""
+        stored_objects = [stored for stored in self.known.list_objects() if not stored.is_gone]
+        waiting = self.get_waiting()
+        return StoreStatus(
+            self.address,
+            len(self.known.list_writers()),
+            len(stored_objects),
+            sum(stored.n_bytes for stored in stored_objects),
+            sum(bool(stored.damage) for stored in stored_objects),
+            waiting.n_runs,
+            waiting.has_events,
+            self.warning,
+        )
+
+    def list_local_users(self) -> list[str]:
+        """Return the users of whom this machine has runs."""
+        return self._archive.ledger.list_users()
+
     # publish ----------------------------------------------------------------------------------------------
 
     def publish_quietly(self) -> StoreFault | Busy | None:
@@ -91,10 +124,20 @@ class StoreExchange:
             self.publish()
         except StoreFault as error:
             self._away_until_s = time.monotonic() + _AWAY_S
+            self.known.set_meta("fault", str(error))
             return error
         except Busy as error:  # the other process publishes this, too
             return error
         return None
+
+    @property
+    def warning(self) -> str:
+        """What a person should know: the store could not be used when it was last tried, and things wait; else ""."""
+        if not self.known.get_meta("fault") or not self._planner.has_work():
+            return ""
+        waiting = self.get_waiting()
+        parts = [f"{waiting.n_runs:,} runs"] * bool(waiting.n_runs) + ["events"] * waiting.has_events
+        return f"{' and '.join(parts) or 'deletions'} wait for the archive's store: {self.known.get_meta('fault')}"
 
     def publish(self) -> int:
         """Put everything that is new here into the store; return how many objects. Durable there when this returns.
@@ -109,6 +152,8 @@ class StoreExchange:
             if self.known.has_drafts():  # an empty entry: nothing that was on its way can come to name them now
                 self._put_entry(Draft())
             self._delete_doomed()
+            if self.known.get_meta("fault"):
+                self.known.set_meta("fault", "")
         return n_objects
 
     def erase_user(self, user: str) -> int:
@@ -137,16 +182,17 @@ class StoreExchange:
                 log.name_writer(number + 1), log.encode(log.WriterRecord(number + 1, prev, writer))
             )  # if another was faster, it is read next
             self.read_registry()
-        self._read_log(writer)
+        if self._read_log(writer):  # of a call that ended before it could record what it had put
+            self._hold_local()
         self._is_joined = True
 
     def _check_format(self) -> None:
-        """Raises NewerFormat; StoreFault where nothing can be put."""
+        """Write the number of the format into an empty store. Raises NewerStore; StoreFault where it cannot be put."""
         stored = self.objects.get(log.FORMAT_NAME)
         if stored is None and not self.objects.put_new(log.FORMAT_NAME, log.FORMAT):
             stored = self.objects.get(log.FORMAT_NAME)
-        if stored not in (None, log.FORMAT):
-            raise NewerFormat(f"{self.address} says {stored!r:.20}, this Perdure knows {log.FORMAT!r}")
+        if stored is not None and stored != log.FORMAT:
+            raise NewerStore(f"{self.address} has format {stored[:20]!r}, this Perdure knows {log.FORMAT!r}")
 
     def _put_draft(self, draft: Draft) -> int:
         """Put the objects of a draft, then its entry; return how many objects."""
@@ -173,6 +219,7 @@ class StoreExchange:
             stored = self.objects.get(log.name_entry(writer, number + 1))
             if stored != raw:  # of a call that was interrupted: it came there late
                 self._read_log(writer)
+                self._hold_local()
                 return 0
         self.known.apply(entry, log.compute_hash(raw), own=writer, is_new=True, meta=draft.meta)
         return len(contents)
@@ -245,10 +292,12 @@ class StoreExchange:
         for record, sha256 in log.read_registry(self.objects, *self.known.get_registry_position()):
             self.known.add_writer(record.writer, record.number, sha256)
 
-    def _read_log(self, writer: str) -> None:
-        own = get_writer_id(self._home)
+    def _read_log(self, writer: str) -> bool:
+        """Read a log to its end; return True if there was anything new."""
+        own, is_new = get_writer_id(self._home), False
         for entry, sha256 in log.read_entries(self.objects, writer, *self.known.get_position(writer)):
-            self.known.apply(entry, sha256, own=own)
+            is_new = self.known.apply(entry, sha256, own=own) or is_new
+        return is_new
 
     def get_user(self, key: str) -> str:
         """Return whose key this is. Raises DamagedStore."""

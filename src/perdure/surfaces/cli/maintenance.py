@@ -516,9 +516,11 @@ def verify_command(shell: Shell, accept_losses: bool) -> None:
         show_progress(shell, "verifying", home.archive.ledger.count_all()[0]) as step,
     ):
         report = home.upkeep.verify(progress=lambda n, _: step(n))
-    if report.n_unlisted:
+        has_store = bool(home.config.archive.store)
+    if report.n_unlisted or has_store:
         with shell.open_home() as home:
             home.upkeep.list_new(report)
+            home.upkeep.check_store(report)
     if shell.as_json:
         shell.print_json(
             {
