@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from perdure.errors import (
 )
 from perdure.identity import check_user
 from perdure.index import catchup, embedded_texts, store
+from perdure.types import Run
 
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from perdure.index.rebuild import RebuildResult
 
 SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
+_GROUP_RUNS, _GROUP_BYTES = 512, 32_000_000  # of another home, made durable together
 UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
 
 
@@ -519,13 +521,16 @@ class Upkeep:
 
     def _adopt_runs(self, root: Path, users: Iterable[str], damaged: list[str], progress: Progress | None) -> int:
         """Take the runs of these users; return how many changed anything here. damaged: gets the ids of bad runs."""
-        tombstones, n_runs = self._connections.tombstones(), 0
+        tombstones, n_runs, n_seen = self._connections.tombstones(), 0, 0
         items = (item for name in users for item in archive.read_stored_runs(root, user=name, damaged=damaged))
-        for n_seen, item in enumerate(items, start=1):
-            try:
-                n_runs += self._archive.adopt(item, tombstones)
-            except DamagedRun:
-                damaged.append(item[0].run_id)
+        while group := _take_group(items):
+            others = self._archive.adopt_new(group, tombstones)
+            n_runs, n_seen = n_runs + len(group) - len(others), n_seen + len(group)
+            for item in others:
+                try:
+                    n_runs += self._archive.adopt(item, tombstones)
+                except DamagedRun:
+                    damaged.append(item[0].run_id)
             if progress:
                 progress(n_seen, n_runs)
         return n_runs
@@ -549,6 +554,18 @@ class Upkeep:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as folder:
                 restore(target, Path(folder) / "home")
         return n_bytes, proof.digest
+
+
+def _take_group(items: Iterator[tuple[Run, bytes]]) -> list[tuple[Run, bytes]]:
+    """Return the next runs that are made durable together."""
+    group: list[tuple[Run, bytes]] = []
+    n_bytes = 0
+    for item in items:
+        group.append(item)
+        n_bytes += len(item[1])
+        if len(group) >= _GROUP_RUNS or n_bytes >= _GROUP_BYTES:
+            break
+    return group
 
 
 def _describe_problems(proof: VerifyResult) -> str:

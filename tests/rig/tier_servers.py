@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-_START_S = 60.0
+_START_S = 180.0  # SeaweedFS needs a minute after a kill
 
 
 def find_free_ports(n: int) -> list[int]:

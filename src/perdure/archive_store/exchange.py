@@ -25,7 +25,7 @@ from perdure.archive_store import log
 from perdure.archive_store.log import LinesRecord, LogEntry, PackRecord
 from perdure.archive_store.publish import Draft, Planner
 from perdure.archive_store.store import KnownStore, StoredObject
-from perdure.errors import Busy, DamagedRun, DamagedStore, NewerStore, StoreFault
+from perdure.errors import Busy, DamagedRun, DamagedStore, NewerStore, StoreFault, StoreRefused
 from perdure.objects import Objects
 
 _AWAY_S = 10.0  # a store that gave no answer is not asked again for so long, by a call that can do without
@@ -189,6 +189,8 @@ class StoreExchange:
     def _check_format(self) -> None:
         """Write the number of the format into an empty store. Raises NewerStore; StoreFault where it cannot be put."""
         stored = self.objects.get(log.FORMAT_NAME)
+        if stored is None and self.known.list_writers():
+            raise StoreRefused(f"{self.address} is empty, and was not; delete cache/archive-store.db to fill it again")
         if stored is None and not self.objects.put_new(log.FORMAT_NAME, log.FORMAT):
             stored = self.objects.get(log.FORMAT_NAME)
         if stored is not None and stored != log.FORMAT:

@@ -13,7 +13,7 @@ from perdure import Home
 from perdure.archive.forget import record_tombstones
 from perdure.archive_store import log
 from perdure.archive_store.exchange import StoreExchange
-from perdure.errors import DamagedStore, NewerStore, StoreAway
+from perdure.errors import DamagedStore, NewerStore, StoreAway, StoreRefused
 from perdure.objects import FolderObjects, Objects
 from perdure.types import Origin
 from perdure.upkeep import restore
@@ -367,6 +367,24 @@ def test_a_restored_backup_fills_an_empty_store(tmp_path: Path, store: Path):
         home.upkeep.publish()
         assert home.upkeep.verify().ok
     assert open_texts(make_home(tmp_path / "two", str(store))) == ["first"]
+
+
+def test_a_store_that_was_emptied_is_not_filled_unasked(tmp_path: Path, store: Path):
+    """A disk that is not mounted looks like one."""
+    folder = make_home(tmp_path / "one", str(store))
+    with perdure.open(folder) as one:
+        capture(one, "s1", "first")
+    shutil.rmtree(store)
+    store.mkdir()
+    with perdure.open(folder) as one:
+        capture(one, "s2", "second")
+        with pytest.raises(StoreRefused):
+            one.upkeep.publish()
+    assert list_folder(store) == []
+    (folder / "cache" / "archive-store.db").unlink()
+    with perdure.open(folder) as one:
+        one.upkeep.publish()
+    assert open_texts(make_home(tmp_path / "two", str(store))) == ["first", "second"]
 
 
 def test_another_store_gets_everything(tmp_path: Path, store: Path):
