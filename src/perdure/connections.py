@@ -126,10 +126,13 @@ class Connections:
         exchange = self.exchange()
         return exchange is not None and exchange.is_new
 
-    def publish_quietly(self) -> None:
-        """Put what is new into the archive's store, if it has one that answers; else it waits, and the log says so."""
+    def publish_quietly(self, *, wait_s: float = 60.0) -> None:
+        """Put what is new into the archive's store, if it has one that answers; else it waits, and the log says so.
+
+        wait_s: for another process that publishes.
+        """
         exchange = self.exchange()
-        fault = exchange.publish_quietly() if exchange else None
+        fault = exchange.publish_quietly(wait_s=wait_s) if exchange else None
         if fault is not None:
             log.append_entry(self.path, "store-away", code=fault.code)
 

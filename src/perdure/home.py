@@ -134,7 +134,7 @@ class Home(HomeProtocol):
     def close(self) -> None:
         """Put what is new into the archive's store, if there is one; release every file. Without it nothing is lost."""
         if self._publishes_at_end:
-            self.connections.publish_quietly()
+            self.connections.publish_quietly(wait_s=0)  # another process that publishes takes this along
         self.connections.close()
 
     def refresh_live_settings(self) -> None:

@@ -141,7 +141,10 @@ def open_objects(address: str, *, endpoint: str = "", plain: bool = False) -> Ob
     PackageMissing.
     """
     if "://" not in address:
-        return FolderObjects(Path(address).expanduser())
+        folder = Path(address).expanduser()
+        if not folder.is_absolute():
+            raise ConfigFault(f"archive.store: {address!r} is no full path of a folder")
+        return FolderObjects(folder)
     if not address.startswith("s3://"):
         raise ConfigFault(f'archive.store: {address!r} is neither "s3://bucket/prefix" nor a folder')
     endpoint = endpoint or read_variable("AWS_ENDPOINT_URL") or ""

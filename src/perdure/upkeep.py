@@ -414,6 +414,8 @@ class Upkeep:
             self._archive.accept_losses(proof.missing_runs)
             for user, record in proof.lost_events:
                 self._connections.journal(user).record([msgspec.structs.replace(record, removed=True)])
+        if (exchange := self._connections.exchange()) is not None:
+            exchange.publish(accept_losses=True)
         self.drop_stale_index()
         return len(proof.missing_runs) + len(proof.lost_events)
 

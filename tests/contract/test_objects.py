@@ -90,8 +90,8 @@ def test_a_bucket_that_is_not_there_is_no_empty_store(object_server: ObjectServe
 
 @pytest.mark.parametrize(
     ("address", "endpoint"),
-    [("gs://bucket/x", ""), ("s3://bucket/x", "http://192.0.2.7:9000")],
-    ids=["another kind", "readable on the way"],
+    [("gs://bucket/x", ""), ("bucket/x", ""), ("s3://bucket/x", "http://192.0.2.7:9000")],
+    ids=["another kind", "no full path", "readable on the way"],
 )
 def test_an_address_that_is_not_meant_is_refused(address: str, endpoint: str):
     with pytest.raises(ConfigFault):

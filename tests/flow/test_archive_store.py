@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,31 @@ def test_two_commands_make_a_new_machine(tmp_path: Path, address: str, transcrip
     assert (status["n_writers"], status["n_damaged"], status["n_waiting_runs"]) == (2, 0, 0)
 
 
+def exchange(home: Path) -> None:
+    """Collect and publish, as `perdure store` does."""
+    with perdure.open(home) as opened:
+        opened.upkeep.collect()
+        opened.upkeep.publish()
+        assert opened.upkeep.verify().findings == []
+
+
+def forget(home: Path, query: str) -> None:
+    with perdure.open(home) as opened:
+        opened.upkeep.catch_up()
+        memories = [memory.memory_id for memory in opened.forgetting.memories_by_query(query)]
+        opened.forgetting.apply(opened.forgetting.plan_by_query(query), memories=memories)
+
+
+def start_import(
+    home: Path, path: Path, *, code: Sequence[str] = ("-m", "perdure.surfaces.cli")
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, *code, "import", str(path), "--no-index", "--home", str(home)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+ALL_TEXTS = [f"session {n} says {word}" for n in range(12) for word in ("alpha", "beta", "gamma", "delta")]
+
+
 def test_two_writers_at_once_lose_and_repeat_nothing(tmp_path: Path, address: str, transcripts: Path):
     """Both import all sessions, one of them grown, in processes that run at the same time, and forget a part each."""
     homes = [make_home(tmp_path / name, address) for name in ("one", "two")]
@@ -119,34 +145,26 @@ def test_two_writers_at_once_lose_and_repeat_nothing(tmp_path: Path, address: st
     shutil.copytree(transcripts, others)
     with (others / "s3.jsonl").open("ab") as file:
         file.write(make_lines("session 3 says epsilon", day=20))
-    commands = [
-        [sys.executable, "-m", "perdure.surfaces.cli", "import", str(folder), "--home", str(home)]
-        for home, folder in zip(homes, (transcripts, others), strict=True)
-    ]
-    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    processes = [start_import(home, folder) for home, folder in zip(homes, (transcripts, others), strict=True)]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    forget(homes[0], "session 5 beta")
+    forget(homes[1], "session 6 beta")
     for home in (*homes, *homes):
-        run(home, "store")
-    run(homes[0], "forget", "--query", "session 5 beta", "--yes")
-    run(homes[1], "forget", "--query", "session 6 beta", "--yes")
-    for home in (*homes, *homes):
-        run(home, "store")
-    texts = [open_texts(home) for home in homes]
-    wanted = [f"session {n} says {word}" for n in range(12) for word in ("alpha", "beta", "gamma", "delta")]
-    wanted = [text for text in wanted if text not in ("session 5 says beta", "session 6 says beta")]
-    assert texts[0] == texts[1] == sorted([*wanted, "session 3 says epsilon", "forgotten", "forgotten"])
-    assert open_texts(make_home(tmp_path / "three", address)) == texts[0]
-    for home in (*homes, tmp_path / "three"):
-        assert ask(home, "verify")["findings"] == []
+        exchange(home)
+    wanted = [text for text in ALL_TEXTS if text not in ("session 5 says beta", "session 6 says beta")]
+    wanted = sorted([*wanted, "session 3 says epsilon", "forgotten", "forgotten"])
+    assert [open_texts(home) for home in homes] == [wanted, wanted]
+    assert open_texts(make_home(tmp_path / "three", address)) == wanted
 
 
 def test_what_was_forgotten_is_in_no_object(tmp_path: Path, server: ObjectServer, address: str, transcripts: Path):
     one = make_home(tmp_path / "one", address)
-    run(one, "import", str(transcripts))
-    run(one, "remember", "Session 4 is about beta particles.")
+    with perdure.open(one) as home:
+        home.import_files([transcripts])
+        home.remember("Session 4 is about beta particles.")
     objects = open_objects(address)
     assert b"session 4 says beta" in read_everything(objects, list_objects(server, address))
-    run(one, "forget", "--query", "4 beta", "--yes")
+    forget(one, "4 beta")
     everything = read_everything(objects, list_objects(server, address))
     assert b"session 4 says beta" not in everything and b"beta particles" not in everything
     assert b"session 4 says alpha" in everything and b"session 5 says beta" in everything
@@ -158,46 +176,18 @@ def test_a_process_killed_at_any_call_loses_nothing(
 ):
     """Each call that an import makes of the store ends a process, behind what is durable here; the next one goes on."""
     home, sessions = make_home(tmp_path / "one", address), sorted(transcripts.iterdir())
-    run(home, "import", str(sessions[0]))
-    n_killed = 0
-    for n, session in enumerate(sessions[1:], start=1):
-        words = ["import", str(session), "--home", str(home)]
-        result = subprocess.run(
-            [sys.executable, "-c", MORTAL, str(n), when, *words], capture_output=True, text=True, check=False
-        )
-        n_killed += result.returncode == 9
-        assert result.returncode in (0, 9), result.stderr
-    assert n_killed >= 3
-    run(home, "store")
-    wanted = sorted(f"session {n} says {word}" for n in range(12) for word in ("alpha", "beta", "gamma", "delta"))
-    assert open_texts(home) == wanted
-    assert open_texts(make_home(tmp_path / "two", address)) == wanted
-    assert ask(home, "verify")["findings"] == []
+    with perdure.open(home) as opened:
+        opened.captures.import_files(sessions[:7])
+    exit_statuses = []
+    for n, session in enumerate(sessions[7:], start=1):
+        process = start_import(home, session, code=("-c", MORTAL, str(n), when))
+        exit_statuses.append(process.wait(timeout=300))
+    assert exit_statuses[:4] == [9, 9, 9, 9]  # two questions, an object, its entry; then what the one before left
+    exchange(home)
+    assert open_texts(home) == sorted(ALL_TEXTS)
+    assert open_texts(make_home(tmp_path / "two", address)) == sorted(ALL_TEXTS)
     everything = read_everything(open_objects(address), list_objects(server, address))
     assert [everything.count(b'"session %d says beta"' % n) for n in range(12)] == [1] * 12
-
-
-def test_what_is_new_waits_while_the_server_is_down(
-    tmp_path: Path, server: ObjectServer, address: str, transcripts: Path
-):
-    one, sessions = make_home(tmp_path / "one", address), sorted(transcripts.iterdir())
-    run(one, "import", str(sessions[0]))
-    server.kill()
-    try:
-        run(one, "import", *map(str, sessions[1:6]))
-        run(one, "remember", "The door code is heliotrope.")
-        assert "5 runs and events wait" in run(one, "search", "beta")
-        assert "gives no answer" in run(one, "store", check=False)
-        assert "gives no answer" in run(one, "verify", check=False)
-        run(one, "backup", str(tmp_path / "backup.tar.zst"))
-    finally:
-        server.start()
-    status = ask(one, "store")
-    assert (status["n_waiting_runs"], status["has_waiting_events"], status["warning"]) == (0, False, "")
-    two = make_home(tmp_path / "two", address)
-    assert open_texts(two) == open_texts(one)
-    assert "heliotrope" in run(two, "memories", "list")
-    assert ask(one, "verify")["findings"] == []
 
 
 @pytest.fixture
@@ -208,7 +198,7 @@ def line(server: ObjectServer, address: str, monkeypatch: pytest.MonkeyPatch) ->
     slow_line.close()
 
 
-def test_uploads_that_are_torn_leave_nothing_half(tmp_path: Path, server: ObjectServer, address: str, line: SlowLine):
+def test_uploads_that_are_torn_leave_nothing_half(tmp_path: Path, address: str, line: SlowLine):
     """The line is cut after so many bytes sent, again and again, until one call gets through."""
     noise = random.Random(7)
     session, texts = tmp_path / "big.jsonl", []
@@ -216,13 +206,10 @@ def test_uploads_that_are_torn_leave_nothing_half(tmp_path: Path, server: Object
         for n in range(6):
             texts += [f"{n} " + "".join(noise.choices("abcdefghij ", k=40_000)) for _ in range(3)]
             session.write_bytes(make_lines(*texts))
-            line.cut_after = noise.randrange(200, 60_000)
+            line.cut_after = noise.randrange(200, 30_000)
             home.captures.import_files([session])
-            line.cut_after = noise.randrange(200, 60_000)
-            try:
-                home.upkeep.publish()
-            except StoreFault:
-                line.cut_after = None
+            line.cut_after = noise.randrange(200, 30_000)
+            with contextlib.suppress(StoreFault):
                 home.upkeep.publish()
             line.cut_after = None
         assert line.n_cuts >= 5
@@ -231,36 +218,55 @@ def test_uploads_that_are_torn_leave_nothing_half(tmp_path: Path, server: Object
     assert open_texts(make_home(tmp_path / "two", address)) == sorted(texts)
 
 
-def test_a_slow_store_is_waited_for(tmp_path: Path, address: str, line: SlowLine, transcripts: Path):
-    line.delay_s = 0.1
+def test_a_slow_store_is_waited_for_by_an_import_and_by_no_hook(
+    tmp_path: Path, address: str, line: SlowLine, transcripts: Path
+):
+    line.delay_s = 0.2
     one = make_home(tmp_path / "one", address)
-    run(one, "import", str(transcripts))
-    status = ask(one, "status")
-    assert status
-    line.delay_s = 0
     with perdure.open(one) as home:
-        status_there = home.upkeep.store_status()
-        assert status_there and status_there.n_waiting_runs == 0
-    assert open_texts(make_home(tmp_path / "two", address)) == open_texts(one)
-
-
-def test_a_slow_store_delays_no_hook(tmp_path: Path, address: str, line: SlowLine, transcripts: Path):
-    """A hook answers within its limit, whatever the store does: it leaves the store alone."""
-    one = make_home(tmp_path / "one", address)
-    run(one, "import", str(transcripts))
+        home.import_files([transcripts])
+        status = home.upkeep.store_status()
+        assert status and status.n_waiting_runs == 0
     line.delay_s = 30
-    with perdure.open(one, offline=True) as home:
+    with perdure.open(one, offline=True) as home:  # as a hook opens it
         assert home.connections.exchange() is None
         assert home.search("gamma").hits
 
 
 def test_a_backup_restores_into_an_empty_home(tmp_path: Path, address: str, transcripts: Path):
     one = make_home(tmp_path / "one", address)
-    run(one, "import", str(transcripts))
-    backup = ask(one, "backup", str(tmp_path / "backup.tar.zst"))
+    with perdure.open(one) as home:
+        home.import_files([transcripts])
+        _, digest = home.upkeep.backup(tmp_path / "backup.tar.zst")
     again = tmp_path / "again"
-    assert ask(again, "restore", str(tmp_path / "backup.tar.zst"))["digest"] == backup["digest"]
+    assert ask(again, "restore", str(tmp_path / "backup.tar.zst"), "--no-index")["digest"] == digest
     settings = CONFIG.format(user="ada", machine="again", store=f"{address}-new")
     (again / "config.toml").write_text(settings)
-    run(again, "store")
-    assert open_texts(make_home(tmp_path / "two", f"{address}-new")) == open_texts(one)
+    exchange(again)
+    assert open_texts(make_home(tmp_path / "two", f"{address}-new")) == sorted(ALL_TEXTS)
+
+
+@pytest.mark.slow
+def test_what_is_new_waits_while_the_server_is_killed(
+    tmp_path: Path, server: ObjectServer, address: str, transcripts: Path
+):
+    one, sessions = make_home(tmp_path / "one", address), sorted(transcripts.iterdir())
+    with perdure.open(one) as home:
+        home.captures.import_files(sessions[:1])
+    server.kill()
+    try:
+        run(one, "import", *map(str, sessions[1:6]))
+        run(one, "remember", "The door code is heliotrope.")
+        assert "5 runs and events wait" in run(one, "search", "beta")
+        assert "gives no answer" in run(one, "store", check=False)
+        with perdure.open(one) as home:
+            assert "gives no answer" in home.upkeep.verify().findings[0].what
+            home.upkeep.backup(tmp_path / "backup.tar.zst")
+    finally:
+        server.start()
+    status = ask(one, "store")
+    assert (status["n_waiting_runs"], status["has_waiting_events"], status["warning"]) == (0, False, "")
+    exchange(one)
+    two = make_home(tmp_path / "two", address)
+    assert open_texts(two) == open_texts(one)
+    assert "heliotrope" in run(two, "memories", "list")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from perdure import disk
 from perdure.archive import run_files
 from perdure.archive.archive import FORMAT, Archive
-from perdure.archive.journal import Journal, get_writer_id, record_writers
+from perdure.archive.journal import Journal, get_writer_id, list_own_writers, record_writers
 from perdure.archive.stage import is_journal_file_name
 from perdure.archive_store import log
 from perdure.archive_store.log import LinesRecord, LogEntry, PackRecord
@@ -113,15 +113,15 @@ class StoreExchange:
 
     # publish ----------------------------------------------------------------------------------------------
 
-    def publish_quietly(self) -> StoreFault | Busy | None:
+    def publish_quietly(self, *, wait_s: float = _WAIT_S) -> StoreFault | Busy | None:
         """Publish what is new; return the fault if the store cannot be used: then it waits here, and nothing is lost.
 
-        A store that just gave no answer is left alone for some seconds.
+        A store that just gave no answer is left alone for some seconds. wait_s: for another process that publishes.
         """
         if time.monotonic() < self._away_until_s or not self._planner.has_work():
             return None
         try:
-            self.publish()
+            self.publish(wait_s=wait_s)
         except StoreFault as error:
             self._away_until_s = time.monotonic() + _AWAY_S
             self.known.set_meta("fault", str(error))
@@ -139,15 +139,16 @@ class StoreExchange:
         parts = [f"{waiting.n_runs:,} runs"] * bool(waiting.n_runs) + ["events"] * waiting.has_events
         return f"{' and '.join(parts) or 'deletions'} wait for the archive's store: {self.known.get_meta('fault')}"
 
-    def publish(self) -> int:
+    def publish(self, *, wait_s: float = _WAIT_S, accept_losses: bool = False) -> int:
         """Put everything that is new here into the store; return how many objects. Durable there when this returns.
 
-        Raises StoreFault when the store cannot be used; the next call goes on.
+        accept_losses: expect damaged objects no longer, also those of which this machine has not everything. Raises
+        StoreFault when the store cannot be used; the next call goes on.
         """
         n_objects = 0
-        with disk.lock_file(self._home / ".store.lock", wait_s=_WAIT_S):
+        with disk.lock_file(self._home / ".store.lock", wait_s=wait_s):
             self._join()
-            while (draft := self._planner.plan()) is not None:
+            while (draft := self._planner.plan(accept_losses=accept_losses)) is not None:
                 n_objects += self._put_draft(draft)
             if self.known.has_drafts():  # an empty entry: nothing that was on its way can come to name them now
                 self._put_entry(Draft())
@@ -174,13 +175,13 @@ class StoreExchange:
         if not self._is_joined:
             self._check_format()
         writer = get_writer_id(self._home)
-        if writer not in self.known.list_writers():
+        own_writers = list_own_writers(self._home)  # also those of the home that this one was restored from
+        if not own_writers.issubset(self.known.list_writers()):
             self.read_registry()
-        while writer not in self.known.list_writers():
+        while missing := own_writers.difference(self.known.list_writers()):
             number, prev = self.known.get_registry_position()
-            self.objects.put_new(
-                log.name_writer(number + 1), log.encode(log.WriterRecord(number + 1, prev, writer))
-            )  # if another was faster, it is read next
+            record = log.WriterRecord(number + 1, prev, min(missing))
+            self.objects.put_new(log.name_writer(number + 1), log.encode(record))  # another was faster: it is read next
             self.read_registry()
         if self._read_log(writer):  # of a call that ended before it could record what it had put
             self._hold_local()

@@ -114,15 +114,20 @@ class Planner:
         """Return (runs that wait for the store, whether events wait)."""
         return self._archive.ledger.count_after(self._read_published()), self._has_new_lines()
 
-    def plan(self) -> Draft | None:
-        """Return what the next entry brings, or None when nothing is left to compare. A draft may be empty."""
+    def plan(self, *, accept_losses: bool = False) -> Draft | None:
+        """Return what the next entry brings, or None when nothing is left to compare. A draft may be empty.
+
+        accept_losses: replace damaged objects also where something in them cannot be had.
+        """
         draft = Draft()
         is_done = self._plan_runs(draft)
         is_done = self._plan_lines(draft) and is_done
         for stored in self._known.list_damaged():
             draft.gone.add(stored.name)
         for name in sorted(draft.gone):
-            self._carry_over(name, draft)
+            is_whole = all([self._carry_runs(name, draft), self._carry_lines(name, draft)])
+            if not (is_whole or accept_losses):
+                draft.gone.discard(name)
         return None if is_done and draft.is_empty and not draft.meta and not draft.rechecked else draft
 
     # runs -------------------------------------------------------------------------------------------------
@@ -230,13 +235,9 @@ class Planner:
 
     # replacing --------------------------------------------------------------------------------------------
 
-    def _carry_over(self, name: str, draft: Draft) -> None:
-        """Add everything else of an object that is replaced; keep the object if something in it cannot be had."""
-        is_whole = self._carry_runs(name, draft) and self._carry_lines(name, draft)
-        if not is_whole:
-            draft.gone.discard(name)
-
     def _carry_runs(self, name: str, draft: Draft) -> bool:
+        """Add everything else of a pack that is replaced; return False if something in it cannot be had."""
+        is_whole = True
         stored_pairs: Mapping[str, RunWithBytes] | None = None
         for run_id, state in self._known.list_runs_of(name):
             if run_id in draft.runs:
@@ -248,10 +249,10 @@ class Planner:
                 stored_pairs = self._read_stored_pack(name) if stored_pairs is None else stored_pairs
                 local = stored_pairs.get(run_id)
             if local is None:
-                return False
-            if not self._is_elsewhere(self._known.get_states(run_id).get(make_state(local[0]), ()), draft):
+                is_whole = False
+            elif not self._is_elsewhere(self._known.get_states(run_id).get(make_state(local[0]), ()), draft):
                 draft.runs[run_id] = local
-        return True
+        return is_whole
 
     def _read_stored_pack(self, name: str) -> dict[str, RunWithBytes]:
         raw = self._get_object(name)
@@ -266,7 +267,8 @@ class Planner:
         return any(name not in draft.gone for name in names)
 
     def _carry_lines(self, name: str, draft: Draft) -> bool:
-        rows = self._known.list_lines_of(name)
+        """Add everything else of an object of lines that is replaced; return False if a line cannot be had."""
+        rows, is_whole = self._known.list_lines_of(name), True
         if not rows:
             return True
         user = self._get_user(self._known.get_object(name).user)
@@ -281,10 +283,11 @@ class Planner:
                 continue
             line = stored_lines.get(line_id) or self._find_local_line(user, line_id)
             if line is None:
-                return False
+                is_whole = False
+                continue
             draft.lines.setdefault(user, {})[line_id] = line
             draft.keys[line_id] = key
-        return True
+        return is_whole
 
     def _find_local_line(self, user: str, line_id: str) -> bytes | None:
         folder = self._journals / user

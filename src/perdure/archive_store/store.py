@@ -205,9 +205,9 @@ class KnownStore:
         return [(row[0], row[1]) for row in rows]
 
     def get_states(self, run_id: str) -> dict[str, list[str]]:
-        """Return state -> the objects that hold it, of the states of a run that count."""
+        """Return state -> the whole objects that hold it, of the states of a run that count."""
         query = """SELECT state, object FROM run JOIN object ON name = object
-            WHERE run_id = ? AND is_gone = 0 ORDER BY object"""
+            WHERE run_id = ? AND is_gone = 0 AND damage = '' ORDER BY object"""
         states: dict[str, list[str]] = {}
         for state, name in self.db.execute(query, (run_id,)):
             states.setdefault(state, []).append(name)

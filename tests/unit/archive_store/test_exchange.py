@@ -290,6 +290,21 @@ def test_a_damaged_object_is_not_merged(tmp_path: Path, store: Path):
         assert sorted(read_texts(home)) == ["first", "second"] and home.upkeep.verify().ok
 
 
+def test_the_loss_of_an_object_that_nobody_has_can_be_accepted(tmp_path: Path, store: Path):
+    with perdure.open(make_home(tmp_path / "one", str(store))) as home:
+        capture(home, "s1", "first")
+        capture(home, "s2", "second")
+    shutil.rmtree(tmp_path / "one")  # a machine that is lost
+    damaged, _ = sorted((store / "packs").glob("*/*"))
+    damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
+    with perdure.open(make_home(tmp_path / "two", str(store))) as home:
+        home.upkeep.publish()
+        assert not home.upkeep.verify().ok
+        home.upkeep.accept_losses()
+        assert home.upkeep.verify().findings == []
+        assert read_texts(home) == ["second"]
+
+
 def test_a_log_that_was_changed_is_named(tmp_path: Path, store: Path):
     with perdure.open(make_home(tmp_path / "one", str(store))) as home:
         capture(home, "s1", "first")
