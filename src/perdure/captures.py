@@ -47,6 +47,7 @@ class Captures:
         """Store the bytes of one session. Raises UsageError where nothing of it may be kept."""
         enqueue.check_allowed(self.rules(), msgspec.to_builtins(origin))
         (answer,) = self._archive.store([delta], now=utc_now(), tombstones=self._connections.tombstones())
+        self._connections.publish_quietly()
         return answer
 
     def delta(
@@ -60,7 +61,9 @@ class Captures:
 
         Each answer is one as `Home.capture` gives it.
         """
-        return self._archive.store(deltas, now=utc_now(), tombstones=self._connections.tombstones())
+        answers = self._archive.store(deltas, now=utc_now(), tombstones=self._connections.tombstones())
+        self._connections.publish_quietly()
+        return answers
 
     def receive_emitted(self, delta: Delta) -> StoreResult:
         """Append the adapter-generated lines that the archive does not have yet."""
@@ -296,9 +299,11 @@ class Captures:
         self.drain()
         rules = self._ingest_rules(tags=tuple(tags), forced=runtime)
         sources, tombstones = self.transcripts_to_import(paths), self._connections.tombstones()
-        return ingest.import_files(
+        result = ingest.import_files(
             self._archive, rules, sources, tombstones=tombstones, now=utc_now(), progress=progress
         )
+        self._connections.publish_quietly()
+        return result
 
     def take_again(
         self, lost: Sequence[RunRecord], paths: Iterable[Path] | None = None, *, runtime: str | None = None

@@ -74,6 +74,9 @@ class ArchiveConfig:
     """How runs are stored."""
 
     pack_after_days: int = 30  # `perdure pack` packs a conversation that was idle for this long
+    store: str = ""  # where the archive is kept besides this machine: "s3://bucket/prefix", or a folder
+    store_endpoint: str = ""  # of an S3-compatible store that is not Amazon's; default: AWS_ENDPOINT_URL
+    store_plain: bool = False  # allow http:// to another machine, because the network itself is private
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from perdure import config as settings
-from perdure import disk
+from perdure import disk, log
 from perdure.archive.archive import Archive
 from perdure.archive.forget import TombstoneCache
 from perdure.archive.journal import Journal
@@ -28,6 +28,7 @@ from perdure.types import Grant, Principal
 
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s).
 if TYPE_CHECKING:
+    from perdure.archive_store.exchange import StoreExchange
     from perdure.index.home_pictures import HomePictures
     from perdure.index.home_vectors import HomeVectors, PendingQueryVector
     from perdure.models.chat import Chat
@@ -62,6 +63,7 @@ class Connections:
         self.chats = chats
         self.picture_reader: PictureReader | None = None  # instead of the engine that is installed
         self.catch_up_elsewhere: Callable[[float], None] | None = None  # asks the thread that keeps the index
+        self.is_offline = False  # leave the archive's store alone
         self.is_used_remotely = False  # from another machine: the folders it names do not lie on this disk
         self.archive = Archive(path, parse=parse_run, writable=writable)
         self._read_grants = read_grants
@@ -70,6 +72,7 @@ class Connections:
         self._vectors: HomeVectors | None = None
         self._roles: Roles | None = None
         self._tombstone_caches: dict[str, TombstoneCache] = {}  # by user
+        self._exchange: StoreExchange | None = None
 
     def share_models(self, other: Self) -> None:
         """Use the models of another thread's connections, which are closed last."""
@@ -82,6 +85,9 @@ class Connections:
             self._vectors.close()
             self._vectors = None
         self.close_index()
+        if self._exchange is not None:
+            self._exchange.close()
+            self._exchange = None
         self.archive.close()
 
     @property
@@ -100,6 +106,35 @@ class Connections:
     def owners(self) -> list[str]:
         """Return the users who let the principal read anything."""
         return sorted({grant.owner for grant in visibility.list_grants_in_force(self.principal, utc_now())})
+
+    def exchange(self) -> StoreExchange | None:
+        """Return the exchange with the archive's store; None where the settings name none, or this home only reads.
+
+        Raises ConfigFault, PackageMissing.
+        """
+        if self._exchange is None and self.config.archive.store and self.writable and not self.is_offline:
+            from perdure.archive_store.exchange import StoreExchange
+            from perdure.objects import open_objects
+
+            rules = self.config.archive
+            objects = open_objects(rules.store, endpoint=rules.store_endpoint, plain=rules.store_plain)
+            self._exchange = StoreExchange(self.path, self.archive, objects, rules.store)
+        return self._exchange
+
+    def is_store_new(self) -> bool:
+        """Return True if the archive has a store from which nothing was collected yet."""
+        exchange = self.exchange()
+        return exchange is not None and exchange.is_new
+
+    def publish_quietly(self, *, wait_s: float = 60.0) -> None:
+        """Put what is new into the archive's store, if it has one that answers; else it waits, and the log says so.
+
+        wait_s: for another process that publishes.
+        """
+        exchange = self.exchange()
+        fault = exchange.publish_quietly(wait_s=wait_s) if exchange else None
+        if fault is not None:
+            log.append_entry(self.path, "store-away", code=fault.code)
 
     # journals ---------------------------------------------------------------------------------------------
 

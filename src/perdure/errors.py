@@ -34,6 +34,11 @@ PerdureError
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
 │   └── DamagedRun
+├── StoreFault                 the store of the archive cannot be used; what is new waits on this machine
+│   ├── StoreAway
+│   ├── StoreRefused
+│   ├── DamagedStore
+│   └── NewerStore
 ├── IndexFault                 the cache is missing or damaged; the archive still answers
 │   ├── IndexMissing
 │   ├── IndexDamaged
@@ -267,6 +272,32 @@ class DiskFull(ArchiveFault):
 
 class DamagedRun(ArchiveFault):
     """The stored bytes of a run are damaged. Restore it from a backup; `perdure verify` lists all damaged runs."""
+
+
+class StoreFault(PerdureError):
+    """The store of the archive cannot be used as it is. Everything is safe on this machine; what is new waits here."""
+
+
+class StoreAway(StoreFault):
+    """The store of the archive gives no answer. Everything is safe on this machine, and what is new waits here until
+    the store answers. `perdure store` tries again now.
+    """
+
+
+class StoreRefused(StoreFault):
+    """The store of the archive refuses this machine. Everything is safe here, and what is new waits. Correct
+    archive.store in config.toml or the credentials; then run `perdure store`.
+    """
+
+
+class NewerStore(StoreFault):
+    """A newer Perdure wrote the store of the archive. Nothing there was changed. Upgrade Perdure on this machine."""
+
+
+class DamagedStore(StoreFault):
+    """An object in the store of the archive differs from what was put there. Nothing here was changed. Restore it in
+    the store (a version or a backup of the bucket).
+    """
 
 
 class IndexFault(PerdureError):

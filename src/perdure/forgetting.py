@@ -314,7 +314,9 @@ class Forgetting:
 
             floor_forget.record_tombstones(journal, floor_lines, now=now)
             self._drop_floor()
-        return self.apply_tombstones()
+        changed = self.apply_tombstones()
+        self._upkeep.exchange_quietly()
+        return changed
 
     def _forget_state(self, doomed: Sequence[ForgetTarget], memories: Sequence[Memory]) -> None:
         """Delete what programs keep of these turns and memories: while their words are known, so before all else."""
@@ -374,12 +376,15 @@ class Forgetting:
 
         Deletes runs, packs, journal, index, floor, machines, grants to and from them, and the parts of the logs that
         may carry their words. Nothing is remembered of it, so an import of the same transcripts captures them again.
-        Raises Busy when another process keeps old pages in use: call it again, and it goes on.
+        Raises Busy when another process keeps old pages in use: call it again, and it goes on. Raises StoreFault, and
+        deletes nothing, when the archive has a store that cannot be used.
         """
         from perdure.agent_queue import AgentQueue
         from perdure.jobs import JobLog
 
         self._captures.drain()
+        if (exchange := self._connections.exchange()) is not None:
+            exchange.erase_user(self._user)
         self._archive.ledger.set_meta(UNFINISHED_ERASURE, "yes")
         n_runs = self._archive.erase(self._user)
         delete_user_files(self._path, self._user)

@@ -72,8 +72,12 @@ class Home(HomeProtocol):
         chats: Mapping[str, Chat] | None = None,
         recaller: Recaller | None = None,
         shared: Home | None = None,
+        is_offline: bool = False,
     ) -> None:
-        """Use `perdure.open()`, which checks the folder first. shared: a home of another thread, for its models."""
+        """Use `perdure.open()`, which checks the folder first. shared: a home of another thread, for its models.
+
+        is_offline: leave the archive's store alone.
+        """
         self.path = path
         self.config = config
         self.user = principal.user
@@ -88,6 +92,7 @@ class Home(HomeProtocol):
             embedder=embedder,
             chats=chats,
         )
+        self.connections.is_offline = is_offline
         self._recaller: Recaller | None = shared._recaller if shared else recaller
         self.archive = self.connections.archive
         self.captures = Captures(self.connections)
@@ -114,6 +119,9 @@ class Home(HomeProtocol):
             self.forgetting.apply_tombstones()
             self.upkeep.drop_stale_index()
             self.upkeep.drop_old_index()
+        self._publishes_at_end = shared is None
+        if self._publishes_at_end and self.connections.is_store_new():
+            self.upkeep.collect_first()
 
     def __enter__(self) -> Home:
         return self
@@ -124,7 +132,9 @@ class Home(HomeProtocol):
         self.close()
 
     def close(self) -> None:
-        """Release every file. Nothing is lost by not calling it."""
+        """Put what is new into the archive's store, if there is one; release every file. Without it nothing is lost."""
+        if self._publishes_at_end:
+            self.connections.publish_quietly(wait_s=0)  # another process that publishes takes this along
         self.connections.close()
 
     def refresh_live_settings(self) -> None:
@@ -443,6 +453,7 @@ def open_home(
     embedder: Embedder | None = None,
     chats: Mapping[str, Chat] | None = None,
     recaller: Recaller | None = None,
+    offline: bool = False,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
 
@@ -450,6 +461,7 @@ def open_home(
     embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
     chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
     recaller: your own way to recall, on the socket of `perdure.recall.recaller`, instead of the one that ships.
+    offline: leave the archive's store alone, because somebody waits; whoever opens the home next publishes what is new.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
     ReadOnlyHome, ThinHome (the home is elsewhere), ClientOnly, ConfigFault.
@@ -465,7 +477,8 @@ def open_home(
         raise ThinHome(config.remote.url)
     config = replace(config, agent=agent) if agent else config
     principal = Principal(check_user(user or config.user))
+    options: dict[str, Any] = {"embedder": embedder, "chats": chats, "recaller": recaller, "is_offline": offline}
     try:
-        return Home(folder, config, principal, writable=writable, embedder=embedder, chats=chats, recaller=recaller)
+        return Home(folder, config, principal, writable=writable, **options)
     except (ReadOnlyHome, DiskFull):  # it can still be read
-        return Home(folder, config, principal, writable=False, embedder=embedder, chats=chats, recaller=recaller)
+        return Home(folder, config, principal, writable=False, **options)

@@ -674,7 +674,7 @@ def _answer_in_thread(
         replies.append(record_failure(home_path, event, error) if home_path.is_dir() else EMPTY_REPLY)
         return
     try:
-        with open_home(home_path, create=False) as home:
+        with open_home(home_path, create=False, offline=True) as home:
             replies.append(answer_event(home, event, limit_ms=limit_ms, mode="keyword", deadline=deadline))
     except HomeMissing:
         replies.append(EMPTY_REPLY)

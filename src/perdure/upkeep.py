@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,13 +32,16 @@ from perdure.errors import (
     IndexMissing,
     PerdureError,
     ReadOnlyHome,
+    StoreFault,
 )
 from perdure.identity import check_user
 from perdure.index import catchup, embedded_texts, store
+from perdure.types import Run
 
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
     from perdure.archive.verify import VerifyResult
+    from perdure.archive_store.exchange import Collected, StoreStatus
     from perdure.index.embed import FillResult
     from perdure.index.home_pictures import PictureResult
     from perdure.index.home_vectors import VectorStatus
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from perdure.index.rebuild import RebuildResult
 
 SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
+_GROUP_RUNS, _GROUP_BYTES = 512, 32_000_000  # of another home, made durable together
 UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
 
 
@@ -203,6 +207,7 @@ class Upkeep:
         from perdure.index.rebuild import rebuild_index
 
         self._captures.drain()
+        self.collect_quietly()
         carry = self._connections.vectors().carry_over if self._connections.may_have_vectors() else None
         show = self._connections.pictures().fill_from_cache if self._connections.may_have_pictures() else None
         result = rebuild_index(self._path, self._archive, carry=carry, carry_pictures=show, progress=progress)
@@ -372,12 +377,21 @@ class Upkeep:
     # the archive ------------------------------------------------------------------------------------------
 
     def verify(self, *, progress: Progress | None = None) -> VerifyResult:
-        """Prove the archive, and add to its manifest what that does not name yet."""
+        """Prove the archive, and its store if it has one; add to its manifest what that does not name yet."""
         from perdure.archive.verify import verify
 
         proof = verify(self._path, ledger_runs=self._archive.ledger.list_records(), progress=progress)
         self.list_new(proof)
+        self.check_store(proof)
         return proof
+
+    def check_store(self, proof: VerifyResult) -> None:
+        """Read every object of the archive's store, and add to a proof what is wrong there."""
+        exchange = self._connections.exchange()
+        if exchange is not None:
+            from perdure.archive_store.check import check_store
+
+            proof.findings += check_store(exchange)
 
     def list_new(self, proof: VerifyResult) -> None:
         """Add to the manifest what a proof found and the manifest does not name: from now on its loss is noticed."""
@@ -400,6 +414,8 @@ class Upkeep:
             self._archive.accept_losses(proof.missing_runs)
             for user, record in proof.lost_events:
                 self._connections.journal(user).record([msgspec.structs.replace(record, removed=True)])
+        if (exchange := self._connections.exchange()) is not None:
+            exchange.publish(accept_losses=True)
         self.drop_stale_index()
         return len(proof.missing_runs) + len(proof.lost_events)
 
@@ -409,6 +425,8 @@ class Upkeep:
         paths: these files and folders, or every supported agent's own. Damaged files are set aside, never deleted.
         """
         proof = self.verify()
+        if proof.lost_runs and self._fetch_again(proof.lost_runs):
+            proof = self.verify()
         own_packs = self._archive.root / "packs" / self._connections.user
         for path in dict.fromkeys(path for path in proof.damaged_packs if path.parent == own_packs):
             self._archive.set_pack_aside(path)
@@ -417,6 +435,55 @@ class Upkeep:
         lost = [record for record in proof.lost_runs if record.source.user == self._connections.user]
         taken = self._captures.take_again(lost, paths, runtime=runtime) if lost else []
         return TakenAgain(tuple(taken), tuple(record for record in lost if record.run not in taken))
+
+    # its store --------------------------------------------------------------------------------------------
+
+    def collect(self) -> Collected:
+        """Merge what other machines put into the archive's store, if there is one. Raises StoreFault."""
+        from perdure.archive_store.exchange import Collected
+
+        exchange = self._connections.exchange()
+        if exchange is None:
+            return Collected(0, 0)
+        return exchange.collect(lambda folder, users: self.merge(folder, users=users))
+
+    def collect_quietly(self) -> None:
+        """Collect if the store answers."""
+        if self._connections.config.archive.store:
+            with contextlib.suppress(StoreFault, Busy):
+                self.collect()
+
+    def exchange_quietly(self) -> None:
+        """Collect what is new in the archive's store and put there what is new here, if it answers; else it waits."""
+        if self._connections.config.archive.store:
+            self.collect_quietly()
+            self._connections.publish_quietly()
+
+    def store_status(self) -> StoreStatus | None:
+        """Return what is known of the archive's store; None where there is none. Asks only this disk."""
+        exchange = self._connections.exchange()
+        return exchange.get_status() if exchange else None
+
+    def collect_first(self) -> None:
+        """Take over an archive that other machines have filled, and index it: this machine has nothing of it yet."""
+        with contextlib.suppress(StoreFault, Busy):
+            if self.collect().n_objects:
+                self.catch_up()
+
+    def publish(self) -> int:
+        """Put everything new into the archive's store; return how many objects. Raises StoreFault."""
+        exchange = self._connections.exchange()
+        return exchange.publish() if exchange else 0
+
+    def _fetch_again(self, lost: Iterable[RunRecord]) -> bool:
+        """Take lost runs from the archive's store; return True if there is one and it answers."""
+        exchange = self._connections.exchange()
+        if exchange is None:
+            return False
+        exchange.known.drop_held_runs(record.run for record in lost)
+        with contextlib.suppress(StoreFault):
+            return self.collect().n_objects > 0
+        return False
 
     def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:
         """Pack conversations that were idle for so many days; return how many (conversations, runs) were packed."""
@@ -456,13 +523,16 @@ class Upkeep:
 
     def _adopt_runs(self, root: Path, users: Iterable[str], damaged: list[str], progress: Progress | None) -> int:
         """Take the runs of these users; return how many changed anything here. damaged: gets the ids of bad runs."""
-        tombstones, n_runs = self._connections.tombstones(), 0
+        tombstones, n_runs, n_seen = self._connections.tombstones(), 0, 0
         items = (item for name in users for item in archive.read_stored_runs(root, user=name, damaged=damaged))
-        for n_seen, item in enumerate(items, start=1):
-            try:
-                n_runs += self._archive.adopt(item, tombstones)
-            except DamagedRun:
-                damaged.append(item[0].run_id)
+        while group := _take_group(items):
+            others = self._archive.adopt_new(group, tombstones)
+            n_runs, n_seen = n_runs + len(group) - len(others), n_seen + len(group)
+            for item in others:
+                try:
+                    n_runs += self._archive.adopt(item, tombstones)
+                except DamagedRun:
+                    damaged.append(item[0].run_id)
             if progress:
                 progress(n_seen, n_runs)
         return n_runs
@@ -474,6 +544,7 @@ class Upkeep:
         from perdure.archive import verify
 
         self._captures.drain()
+        self.collect_quietly()
         with self._archive.block_writes():
             proof = verify.verify(self._path, ledger_runs=self._archive.ledger.list_records())
             if not proof.ok:
@@ -485,6 +556,18 @@ class Upkeep:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as folder:
                 restore(target, Path(folder) / "home")
         return n_bytes, proof.digest
+
+
+def _take_group(items: Iterator[tuple[Run, bytes]]) -> list[tuple[Run, bytes]]:
+    """Return the next runs that are made durable together."""
+    group: list[tuple[Run, bytes]] = []
+    n_bytes = 0
+    for item in items:
+        group.append(item)
+        n_bytes += len(item[1])
+        if len(group) >= _GROUP_RUNS or n_bytes >= _GROUP_BYTES:
+            break
+    return group
 
 
 def _describe_problems(proof: VerifyResult) -> str:

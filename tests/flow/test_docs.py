@@ -107,6 +107,22 @@ def test_every_command_about_sessions_runs(place: Path) -> None:
     assert "It is port 8443." in (place / "staging.md").read_text()
 
 
+def test_every_command_about_the_store_runs(place: Path) -> None:
+    """With a folder instead of the bucket: `tests/flow/test_archive_store.py` asks a real server."""
+    lines = [line for line in commands_of("docs/archive-store.md") if not line.startswith("pip ")]
+    assert len(lines) == 3
+    (settings,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/archive-store.md").read_text(), re.DOTALL)
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / "bucket").mkdir()
+    text = settings.replace("s3://my-bucket/perdure", str(place / "bucket"))
+    (place / ".perdure" / "config.toml").write_text(text)
+    run("perdure import samples", place)
+    for line in lines:
+        done = run(line, place)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert list((place / "bucket" / "packs").glob("*/*.zst"))
+
+
 def test_every_command_about_jobs_runs(place: Path) -> None:
     lines = commands_of("docs/jobs.md")
     assert len(lines) > 15

@@ -18,16 +18,17 @@ from typing import Any
 
 import pytest
 
-_START_S = 60.0
+_START_S = 180.0  # SeaweedFS needs a minute after a kill
 
 
 def find_free_ports(n: int) -> list[int]:
-    """Ports that nobody uses now, below those that the system gives away; plus 10,000 each is a port, too."""
+    """Ports that nobody uses now, below those that the system gives away; nor the port 10,000 above each."""
     ports: list[int] = []
     while len(ports) < n:
         port = random.randrange(12_000, 32_000)
-        with socket.socket() as candidate, contextlib.suppress(OSError):
+        with socket.socket() as candidate, socket.socket() as second, contextlib.suppress(OSError):
             candidate.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 10_000))
             ports.append(port)
     return ports
 
@@ -102,7 +103,7 @@ class ObjectServer(ServerProcess):
         command = [
             binary, "server", "-ip=127.0.0.1", f"-dir={folder}", "-s3", f"-s3.port={s3}", f"-master.port={master}",
             f"-volume.port={volume}", f"-filer.port={filer}", "-master.volumeSizeLimitMB=64", "-volume.max=20",
-            "-master.telemetry=false",
+            "-master.telemetry=false", "-s3.port.lance=0", "-s3.port.iceberg=0",  # else two servers want one port
         ]  # fmt: skip
         super().__init__(command, self._check, folder)
         self._obstore = obstore

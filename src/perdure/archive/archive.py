@@ -594,6 +594,38 @@ class Archive:
                 self._remove_forgotten(run, stored_bytes, user_tombstones) if user_tombstones else theirs
             )
 
+    def adopt_new(
+        self, pairs: Sequence[merge.RunWithBytes], tombstones: dict[str, Tombstones]
+    ) -> list[merge.RunWithBytes]:
+        """Store together those runs of another home that meet no bytes here; return the others, for `adopt`."""
+        drafts: list[merge.RunWithBytes] = []
+        others: list[merge.RunWithBytes] = []
+        ranges: dict[Source, list[tuple[int, int]]] = {}  # of the drafts
+        with self._lock():
+            self._repair()
+            for pair in pairs:
+                run, stored_bytes = pair
+                own_ranges = ranges.setdefault(run.source, [])
+                is_apart = all(run.to_offset <= low or run.from_offset >= high for low, high in own_ranges)
+                if not (is_apart and self._meets_nothing(run, stored_bytes)):
+                    others.append(pair)
+                    continue
+                own_ranges.append((run.from_offset, run.to_offset))
+                user_tombstones = tombstones.get(check_user(run.source.user))
+                drafts.append(self._remove_forgotten(run, stored_bytes, user_tombstones) if user_tombstones else pair)
+            self._commit(drafts)
+        return others
+
+    def _meets_nothing(self, run: Run, stored_bytes: bytes) -> bool:
+        """Return True if a whole run of another home is of bytes that no run here has, and no capture was set aside."""
+        entries_by_source = self.ledger.list_session_runs(run.source, merge.to_base_session(run.source.session))
+        return (
+            hashlib.sha256(stored_bytes).hexdigest() == get_stored_sha256(run)
+            and self.ledger.find_entry(run.run_id) is None
+            and not any(merge.is_set_aside(source) for source in (run.source, *entries_by_source))
+            and not self.ledger.list_source_runs(run.source, low=run.from_offset, high=run.to_offset)
+        )
+
     def _merge_run(self, theirs: merge.RunWithBytes) -> bool:
         run = theirs[0]
         entries_by_source = self.ledger.list_session_runs(run.source, merge.to_base_session(run.source.session))

@@ -13,11 +13,12 @@ functions read or write files.
 from __future__ import annotations
 
 import contextlib
+import io
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -188,17 +189,21 @@ def _group_runs(runs: Iterable[tuple[Run, bytes]]) -> Iterable[list[tuple[Run, b
 
 def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a pack. Raises DamagedRun when the pack is not whole."""
+    with path.open("rb") as file:
+        return _read_manifest(file, str(path))
+
+
+def _read_manifest(file: BinaryIO, location: str) -> Manifest:
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TRAILER.size))
-            n_bytes, magic = _TRAILER.unpack(file.read(_TRAILER.size))
-            if magic != _TRAILER_MAGIC or n_bytes > size - _TRAILER.size:
-                raise DamagedRun(str(path))
-            file.seek(size - _TRAILER.size - n_bytes)
-            return _manifest_decoder.decode(zstd.decompress(file.read(n_bytes)))
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TRAILER.size))
+        n_bytes, magic = _TRAILER.unpack(file.read(_TRAILER.size))
+        if magic != _TRAILER_MAGIC or n_bytes > size - _TRAILER.size:
+            raise DamagedRun(location)
+        file.seek(size - _TRAILER.size - n_bytes)
+        return _manifest_decoder.decode(zstd.decompress(file.read(n_bytes)))
     except (struct.error, zstd.ZstdError, msgspec.MsgspecError) as error:
-        raise DamagedRun(f"{path} ({error})") from error
+        raise DamagedRun(f"{location} ({error})") from error
 
 
 def read_packed_run(path: Path, manifest: Manifest, packed_run: PackedRun) -> bytes:
@@ -215,11 +220,21 @@ def read_packed_run(path: Path, manifest: Manifest, packed_run: PackedRun) -> by
 
 def read_pack(path: Path) -> list[tuple[Run, bytes]]:
     """Read every run of a pack with its stored bytes; decompress each frame once."""
-    manifest = read_manifest(path)
+    with path.open("rb") as file:
+        return _read_pack(file, str(path))
+
+
+def decode_pack(raw: bytes, *, location: str) -> list[tuple[Run, bytes]]:
+    """Return every run of a pack with its stored bytes. Raises DamagedRun naming `location`."""
+    return _read_pack(io.BytesIO(raw), location)
+
+
+def _read_pack(file: BinaryIO, location: str) -> list[tuple[Run, bytes]]:
+    manifest = _read_manifest(file, location)
     pairs, frame, frame_number = [], b"", -1
     for packed_run in manifest.runs:
         if packed_run.frame != frame_number:
-            frame, frame_number = _read_frame(path, manifest, packed_run.frame), packed_run.frame
+            frame, frame_number = _read_frame(file, location, manifest, packed_run.frame), packed_run.frame
         pairs.append((packed_run.run, frame[packed_run.start : packed_run.start + packed_run.n_bytes]))
     return pairs
 
@@ -235,14 +250,13 @@ def read_whole_runs(path: Path) -> list[tuple[Run, bytes]]:
     return pairs
 
 
-def _read_frame(path: Path, manifest: Manifest, frame_number: int) -> bytes:
+def _read_frame(file: BinaryIO, location: str, manifest: Manifest, frame_number: int) -> bytes:
     offset, n_bytes = manifest.frames[frame_number]
     try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return zstd.decompress(file.read(n_bytes))
+        file.seek(offset)
+        return zstd.decompress(file.read(n_bytes))
     except zstd.ZstdError as error:
-        raise DamagedRun(f"frame {frame_number} of {path} ({error})") from error
+        raise DamagedRun(f"frame {frame_number} of {location} ({error})") from error
 
 
 def write_pack(path: Path, runs: Sequence[tuple[Run, bytes]]) -> None:

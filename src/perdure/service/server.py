@@ -33,6 +33,7 @@ from perdure.errors import HomeNotPrivate, PerdureError
 from perdure.home import Home
 from perdure.service import health, lock, unit
 from perdure.service.clock import JobClock, read_clock
+from perdure.service.store_worker import StoreWorker
 from perdure.service.worker import IngestWorker, QueryRequest, QueryWorker
 from perdure.types import Identity
 
@@ -147,6 +148,7 @@ class HomeServer:
             ("keeper", self.ingest_worker.run),
             ("clock", self.clock.run),
             ("agents", self.queue_runner.run),
+            *([("store", StoreWorker(self.clone_home).run)] if self.home.config.archive.store else []),
         ]
 
     # the socket -------------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "forget": ("forget", "Delete turns and memories permanently, in every copy."),
     "merge": ("transfer", "Copy everything of yours from another home into this one."),
     "sync": ("transfer", "Exchange data with another home of yours, here or over ssh, until both hold the same."),
+    "store": ("transfer", "Exchange data with the store of the archive now, and show what is there."),
     "export": ("transfer", "Copy everything of one user into a new home."),
     "backup": ("transfer", "Write everything to one file, and check that it restores."),
     "restore": ("transfer", "Create a home from a backup."),

@@ -101,6 +101,8 @@ class Shell:
         home = open_home(self.home, user=user, create=create, read_only=read_only, agent=agent)
         if home.writable and (warning := home.captures.outbox_warning()):
             self.note(f"{warning}. Run `perdure doctor`.")
+        if home.config.archive.store and (status := home.upkeep.store_status()) and status.warning:
+            self.note(status.warning)
         return home
 
     @contextmanager

@@ -106,6 +106,8 @@ def forget_command(
                 raise UsageError("nothing was deleted")
             report = home.forgetting.delete(request, digest=report.digest)
         if isinstance(home, Home):
+            if (status := home.upkeep.store_status()) and status.warning and not dry_run:
+                shell.note(f"Not deleted in the archive's store yet: {status.warning}")
             report = replace(report, left_files=tuple(str(home.path / name) for name in report.left_files))
     _print_report(shell, report, dry_run=dry_run)
 

@@ -90,7 +90,15 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "sessions": sessions,
         "shadow": {"recorded": len(home.memories.list_shadow_blocks())} if home.config.live.shadow else None,
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
+        **({"store": vars(store_status)} if (store_status := home.upkeep.store_status()) else {}),
     }
+
+
+def _format_store(store_status: dict[str, Any]) -> str:
+    counts = f"{format_count(store_status['n_objects'], 'object')}, {format_size(store_status['n_bytes'])}"
+    waiting = [format_count(store_status["n_waiting_runs"], "run")] * bool(store_status["n_waiting_runs"])
+    waiting += ["events"] * store_status["has_waiting_events"]
+    return f"{store_status['address']}: {counts}" + (f"; {' and '.join(waiting)} wait" if waiting else "")
 
 
 def _read_session_status(home: Home) -> dict[str, Any]:
@@ -161,6 +169,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
             f"{status['home']} ({status['user']} @{status['machine']}{'' if status['writable'] else ', read-only'})",
         ),
         ("archive", f"{counts}, {format_size(status['captured_bytes'])} captured"),
+        *([("store", _format_store(status["store"]))] if "store" in status else []),
         ("on disk", ", ".join(f"{name} {format_size(n)}" for name, n in status["disk"].items() if n) or "nothing yet"),
         ("free", format_size(status["disk_free_bytes"])),
         ("growth", _format_growth(status["growth"])),
@@ -516,9 +525,11 @@ def verify_command(shell: Shell, accept_losses: bool) -> None:
         show_progress(shell, "verifying", home.archive.ledger.count_all()[0]) as step,
     ):
         report = home.upkeep.verify(progress=lambda n, _: step(n))
-    if report.n_unlisted:
+        has_store = bool(home.config.archive.store)
+    if report.n_unlisted or has_store:
         with shell.open_home() as home:
             home.upkeep.list_new(report)
+            home.upkeep.check_store(report)
     if shell.as_json:
         shell.print_json(
             {

@@ -1,4 +1,4 @@
-"""Commands between homes: merge, export, backup, restore, sync."""
+"""Commands between homes: merge, export, backup, restore, sync, and the store of an archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from perdure.config import find_home_path, read_variable
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UsageError
 from perdure.home import Home, open_home
 from perdure.service import sync_connect, sync_protocol
 from perdure.service.sync_link import SyncLink
@@ -140,6 +140,33 @@ def restore_command(shell: Shell, source: Path, no_index: bool) -> None:
         f"{home_folder}: {format_count(restored.n_runs, 'run')}, digest {restored.digest[:16]} as backed up.",
         markup=False,
     )
+
+
+@command("store", epilog="  perdure store\n  perdure store --json")
+def store_command(shell: Shell) -> None:
+    """Exchange data with the store of the archive (archive.store) now, and show what is there: take in what other
+    machines put there, put there what is new here, and replace there what `perdure verify` found damaged. The resident
+    home does this by itself. Exit status 1: something there is damaged, and this machine does not have it.
+    """
+    with shell.open_home(create=True) as home:
+        if not home.config.archive.store:
+            raise UsageError("this archive has no store: set archive.store in config.toml")
+        collected, n_put = home.upkeep.collect(), home.upkeep.publish()
+        home.upkeep.catch_up()
+        status = home.upkeep.store_status()
+    if shell.as_json:
+        shell.print_json({**msgspec.to_builtins(status), "put": n_put, "taken": collected.n_objects})
+    elif status:
+        shell.out.print(
+            f"{status.address}: {format_count(status.n_objects, 'object')}, {format_size(status.n_bytes)}, "
+            f"of {format_count(status.n_writers, 'machine')}. {format_count(n_put, 'object')} put there, "
+            f"{format_count(collected.n_objects, 'object')} taken from there.",
+            markup=False,
+        )
+        if status.n_damaged:
+            shell.err.print(f"{format_count(status.n_damaged, 'object')} damaged: `perdure verify` names them.")
+    if status and status.n_damaged:
+        sys.exit(1)
 
 
 _MAX_LISTED = 5  # damaged runs that are listed one by one

@@ -1,0 +1,1 @@
+"""The archive in an S3-compatible store: what one machine puts there, all machines of the archive find."""
