@@ -127,6 +127,7 @@ def test_one_call_reaches_every_tier_and_the_archive(redis_url, redis_server, tm
     )
     memory.log_turn("t1", "Identify sources.", "http_get", "200 OK, 42 records", 1240)
     memory.log_turn("t1", "Identify sources.", "http_get", "200 OK, 42 records", 1240)  # told again: nothing
+    assert memory.flush()
 
     ((_, fields),) = redis_server.client.xrange("ledgers:wf-1")
     timestamp = fields.pop(b"timestamp").decode()
@@ -220,6 +221,7 @@ def test_whole_texts_are_stored_and_abridged_when_read(redis_url, tmp_path, home
         memory.log_turn(f"t{number}", text, "read", text)
     assert [turn.result for turn in memory.read_tail(100)] == texts
     assert [turn.result for turn in memory.export()] == texts
+    assert memory.flush()
     path = tmp_path / "blobs" / "workflows" / "wf" / "scratchpads" / "s1" / "ada.jsonl"
     assert [json.loads(line)["result"] for line in path.read_text().splitlines()] == texts
     bundle = memory.rehydrate_bundle()
@@ -243,8 +245,10 @@ def test_fifty_turns_while_the_server_is_down_arrive_once(tmp_path, home):
     )
     try:
         log(memory, 20)
+        assert memory.flush()
         server.kill()
         log(memory, 50, first=20)
+        assert [memory.flush() for _ in range(3)] == [False] * 3
         status = memory.status()
         assert (status["ledger"].delivered, status["ledger"].failed, status["ledger"].waiting) == (20, 3, 50)
         assert status["scratchpad"].delivered == status["archive"].delivered == 70, "one tier stops no other"
@@ -253,6 +257,7 @@ def test_fifty_turns_while_the_server_is_down_arrive_once(tmp_path, home):
         server.start()
         clock.now_s += PAUSE_S
         log(memory, 1, first=70)
+        assert memory.flush()
         assert [turn.turn_id for turn in memory.read_tail(1_000)] == [f"t{n}" for n in range(71)]
         status = memory.status()["ledger"]
         assert (status.delivered, status.failed, status.dropped, status.waiting) == (71, 3, 0, 0)
@@ -261,6 +266,47 @@ def test_fifty_turns_while_the_server_is_down_arrive_once(tmp_path, home):
         memory.close()
         server.kill()
         server.client.close()
+
+
+LONELY_AGENT = """
+import sys, perdure
+from perdure.workflow.memory import WorkflowMemory
+home = perdure.open(sys.argv[1])
+memory = WorkflowMemory("wf", "s1", "ada", redis_store=sys.argv[2], blob_storage=sys.argv[3], home=home)
+for number in range(60):
+    memory.log_turn(f"t{number}", f"Thought {number}.", "act", "done", 1)
+print("acknowledged", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_the_next_process_gives_the_tiers_what_a_killed_one_did_not(is_archived, tmp_path, redis_url, home):
+    """W29, W31: the server was down and the agent was killed; its turns were acknowledged by the archive alone.
+
+    is_archived: another process has moved them into the archive meanwhile.
+    """
+    place = tmp_path / "blobs"
+    arguments = [sys.executable, "-c", LONELY_AGENT, str(home.path), "redis://127.0.0.1:9", str(place)]
+    agent = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with agent:
+        assert agent.stdout is not None and agent.stdout.readline() == b"acknowledged\n"
+        agent.kill()
+    if is_archived:
+        home.captures.drain()
+    memory = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url, blob_storage=place, home=home)
+    bundle = memory.rehydrate_bundle()
+    assert [turn["turn_id"] for turn in bundle["recent_turns"]] == [f"t{n}" for n in range(50, 60)]
+    assert "### t59 " in bundle["scratchpad"]
+    assert [int(turn.turn_id[1:]) for turn in memory.read_tail(1_000)] == list(range(60))
+    (path,) = place.rglob("*.jsonl")
+    lines = path.read_text().splitlines()
+    assert len(lines) == len(set(lines)) == 60, "the scratchpad had them, and has them once"
+    other = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url, blob_storage=place, home=home)
+    assert other.rehydrate_bundle() == bundle and len(path.read_text().splitlines()) == 60
+    other_agent = WorkflowMemory("wf", "s1", "bob", redis_store=redis_url, blob_storage=place, home=home)
+    assert other_agent.rehydrate_bundle()["scratchpad"] == ""
 
 
 @pytest.mark.slow
@@ -344,7 +390,9 @@ def test_a_pause_of_the_capture_holds_for_the_archive_alone(tmp_path, home):
     log(memory, 1)
     home.captures.resume()
     log(memory, 1, first=1)
-    assert [turn.turn_id for turn in memory.export()] == ["t1"], "what was said during the pause is not kept later"
+    assert memory.flush() and [turn.turn_id for turn in memory.export()] == ["t1"], (
+        "what was said during the pause is not kept later"
+    )
     assert (memory.status()["archive"].dropped, memory.status()["scratchpad"].delivered) == (1, 2)
     memory.close()
 

@@ -22,10 +22,10 @@ _START_S = 60.0
 
 
 def find_free_ports(n: int) -> list[int]:
-    """Ports that nobody uses now, below those that the system gives away; plus 10,000 each is a port, too."""
+    """Ports that nobody uses now; plus 10,000 each is a port, too, and still below those that the system gives away."""
     ports: list[int] = []
     while len(ports) < n:
-        port = random.randrange(12_000, 32_000)
+        port = random.randrange(12_000, 22_000)
         with socket.socket() as candidate, contextlib.suppress(OSError):
             candidate.bind(("127.0.0.1", port))
             ports.append(port)

@@ -18,7 +18,7 @@ from perdure.capture import session_file
 from perdure.errors import PerdureError, UsageError
 from perdure.session.log import make_id
 from perdure.types import Origin
-from perdure.workflow.turns import WorkflowTurn, to_name_part
+from perdure.workflow.turns import WorkflowTurn, clean_text, to_name_part
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -34,7 +34,7 @@ class TurnArchive:
         self._home = home
         names = [to_name_part(part) for part in (user, workflow_id, step_id, agent_id) if part]
         self._workflow = ":".join(names[:-2])
-        self._session = make_id("s")
+        self._session, self._writer = make_id("s"), (clean_text(step_id), clean_text(agent_id))
         self._origin = ingest.clean_origin(Origin(RUNTIME, ":".join([*names, self._session]), self._workflow))
         self._file: session_file.SessionFile | None = None  # until the first turn
         self._n_bytes = 0  # of this writer's session
@@ -69,13 +69,23 @@ class TurnArchive:
 
     def export(self) -> list[WorkflowTurn]:
         """Return every turn of the workflow, each once, by time, also those that other writers have just written."""
+        return self._read_turns()
+
+    def read_newest(self) -> list[WorkflowTurn]:
+        """Return the newest turns of this step and agent, whichever process wrote them: fifty at least."""
+        turns = self._read_turns(session_start=self._origin.session.removesuffix(self._session), n_runs=2)
+        return [turn for turn in turns if (turn.step, turn.agent) == self._writer]
+
+    def _read_turns(self, *, session_start: str = "", n_runs: int = 0) -> list[WorkflowTurn]:
+        """Return turns by time. session_start: how their sessions begin; n_runs: only the last ones, 0 for all."""
         user = self._home.user
         open_lines = [
             line
             for session in session_file.list_sessions(self._home.path)
             for _, line in session_file.read_unarchived(self._home.path, session, user)
         ]  # before the archive: what moves there meanwhile is seen there
-        runs = self._home.archive.ledger.list_conversation_runs(user, RUNTIME, self._origin.conversation)
+        ledger, conversation = self._home.archive.ledger, self._origin.conversation
+        runs = ledger.list_conversation_runs(user, RUNTIME, conversation, session_start=session_start)[-n_runs:]
         turns: dict[str, WorkflowTurn] = {}
         for lines in (*(self._home.archive.read(run).split(b"\n") for run in runs), open_lines):
             for turn in from_messages(lines, self._workflow):
