@@ -25,6 +25,7 @@ from perdure.workflow import UnifiedMemory
 from perdure.workflow.memory import WorkflowMemory
 from perdure.workflow.redis_store import TTL_S
 from perdure.workflow.tier_queue import PAUSE_S
+from rig.tier_kills import Killing
 from rig.tier_servers import ObjectServer, RedisServer
 
 FACTS = [
@@ -273,7 +274,7 @@ import sys, perdure
 from perdure.workflow.memory import WorkflowMemory
 home = perdure.open(sys.argv[1])
 memory = WorkflowMemory("wf", "s1", "ada", redis_store=sys.argv[2], blob_storage=sys.argv[3], home=home)
-for number in range(60):
+for number in range(160):
     memory.log_turn(f"t{number}", f"Thought {number}.", "act", "done", 1)
 print("acknowledged", flush=True)
 sys.stdin.read()
@@ -297,14 +298,15 @@ def test_the_next_process_gives_the_tiers_what_a_killed_one_did_not(is_archived,
         home.captures.drain()
     memory = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url, blob_storage=place, home=home)
     bundle = memory.rehydrate_bundle()
-    assert [turn["turn_id"] for turn in bundle["recent_turns"]] == [f"t{n}" for n in range(50, 60)]
-    assert "### t59 " in bundle["scratchpad"]
-    assert [int(turn.turn_id[1:]) for turn in memory.read_tail(1_000)] == list(range(60))
+    assert [turn["turn_id"] for turn in bundle["recent_turns"]] == [f"t{n}" for n in range(150, 160)]
+    assert "### t159 " in bundle["scratchpad"]
+    memory.log_turn("t159", "Thought 159.", "act", "done", 1)  # told again, because its program did not know
+    assert [int(turn.turn_id[1:]) for turn in memory.read_tail(1_000)] == list(range(160))
     (path,) = place.rglob("*.jsonl")
     lines = path.read_text().splitlines()
-    assert len(lines) == len(set(lines)) == 60, "the scratchpad had them, and has them once"
+    assert len(lines) == len(set(lines)) == 160, "the scratchpad had them, and has them once"
     other = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url, blob_storage=place, home=home)
-    assert other.rehydrate_bundle() == bundle and len(path.read_text().splitlines()) == 60
+    assert other.rehydrate_bundle() == bundle and path.read_text().splitlines() == lines
     other_agent = WorkflowMemory("wf", "s1", "bob", redis_store=redis_url, blob_storage=place, home=home)
     assert other_agent.rehydrate_bundle()["scratchpad"] == ""
 
@@ -447,6 +449,18 @@ def test_a_killed_agent_goes_on_from_its_checkpoint(redis_url, tmp_path, home):
     for name, last in acknowledged.items():
         numbers = [int(turn.turn_id[1:]) for turn in memory.export() if turn.agent == name]
         assert numbers == list(range(len(numbers))) and len(numbers) > last
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kills_of_agents_and_servers_lose_and_double_nothing(tmp_path):
+    """W31, W33: the same with 8 agents of 1,000 turns is `python -m benchmarks.tiers --kills`."""
+    killing = Killing(3, 60, turn_s=0.1, agent_kill_s=3.0, server_kill_s=6.0, down_s=0.5, pause_s=1.0)
+    counts = killing.run(tmp_path)
+    assert min(killing.n_killed[name] for name in ("agent", "valkey")) >= 1
+    assert counts["acknowledged"] == counts["export"] == counts["ledger"] == counts["scratchpad"] == 180
+    assert [name for name, n in counts.items() if name.endswith((" lost", " twice")) and n] == []
+    assert counts["checkpoints at the end"] == 3
 
 
 # the summary ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,7 +19,7 @@ from perdure.connections import utc_now
 from perdure.workflow import redis_store as redis_keys
 from perdure.workflow.blobs import Blobs, open_blobs
 from perdure.workflow.summary_store import JOB, SummaryStore
-from perdure.workflow.tier_queue import TierQueue, TierStatus, map_client_errors
+from perdure.workflow.tier_queue import MAX_WAITING, TierQueue, TierStatus, map_client_errors
 from perdure.workflow.turn_archive import TurnArchive
 from perdure.workflow.turns import (
     WorkflowTurn,
@@ -91,6 +92,7 @@ class WorkflowMemory:
         self._archive, self._redis, self._blobs, self._summaries = None, None, None, None
         self._queues: dict[str, TierQueue] = {}
         self._tiers: dict[str, Callable[[WorkflowTurn], object]] = {}  # those that get every turn
+        self._known_keys: OrderedDict[str, None] = OrderedDict()  # of the newest turns, which need not be told again
         self._is_begun = False
         if home is not None:
             self._archive = TurnArchive(home, workflow_id, step_id=step_id, agent_id=agent_id, user=user)
@@ -126,15 +128,25 @@ class WorkflowMemory:
             turn_id, thought=thought, action=action, result=result, tokens=tokens,
             step=self.step_id, agent=self.agent_id, now=self._now(),
         )  # fmt: skip
+        if turn.key in self._known_keys:
+            return
         is_durable = False
         if self._archive is not None:
-            self._queues["archive"].write(turn.key, partial(self._archive.append, turn))
+            n_waiting = max((self._queues[name].status.waiting for name in self._tiers), default=0)
+            self._queues["archive"].write(turn.key, partial(self._archive.append, turn, n_waiting=n_waiting))
             is_durable = not self._queues["archive"].status.last_error
         for name, append in self._tiers.items():
             self._queues[name].write(turn.key, partial(append, turn))
         if not is_durable:
             for name in self._tiers:
                 self._queues[name].settle()
+        if is_durable or self._archive is None:
+            self._note_key(turn.key)
+
+    def _note_key(self, key: str) -> None:
+        self._known_keys[key] = None
+        if len(self._known_keys) > MAX_WAITING:
+            self._known_keys.popitem(last=False)
 
     def _begin(self) -> None:
         """Give the tiers what a killed process of this step and agent may not have given them."""
@@ -144,6 +156,8 @@ class WorkflowMemory:
         since = (self._now() - timedelta(seconds=redis_keys.TTL_S)).isoformat()
         no_turns: list[WorkflowTurn] = []
         turns = self._queues["archive"].read(self._archive.read_newest, no_turns)
+        for turn in turns:
+            self._note_key(turn.key)
         turns = [turn for turn in turns if turn.timestamp >= since]
         if turns and self._blobs is not None:
             self._queues["scratchpad"].write("begin", partial(self._append_missing_notes, self._blobs, turns))

@@ -18,6 +18,7 @@ from perdure.capture import session_file
 from perdure.errors import PerdureError, UsageError
 from perdure.session.log import make_id
 from perdure.types import Origin
+from perdure.workflow.tier_queue import MAX_WAITING
 from perdure.workflow.turns import WorkflowTurn, clean_text, to_name_part
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ class TurnArchive:
         self._n_bytes = 0  # of this writer's session
         self._n_open = 0  # turns that are durable, and not yet archived
 
-    def append(self, turn: WorkflowTurn) -> None:
+    def append(self, turn: WorkflowTurn, *, n_waiting: int) -> None:
         """Write a turn down, durably; after some turns the home archives them.
 
+        n_waiting: turns that some tier has not got. Many of them stay together, so that `read_newest` gives them all.
         Raises UsageError while the owner's settings forbid it.
         """
         if self._home.captures.current_pause():
@@ -54,7 +56,7 @@ class TurnArchive:
         file.append(data)
         self._n_bytes += len(data)
         self._n_open += 1
-        if self._n_open >= _N_TOGETHER:
+        if self._n_open >= (_N_TOGETHER if n_waiting <= _N_TOGETHER else MAX_WAITING):
             try:
                 self.archive()
             except PerdureError as error:  # the turn is durable, and the next one tries again
@@ -72,7 +74,9 @@ class TurnArchive:
         return self._read_turns()
 
     def read_newest(self) -> list[WorkflowTurn]:
-        """Return the newest turns of this step and agent, whichever process wrote them: fifty at least."""
+        """Return the newest turns of this step and agent, whichever process wrote them: at least
+        fifty and those that a tier had not got.
+        """
         turns = self._read_turns(session_start=self._origin.session.removesuffix(self._session), n_runs=2)
         return [turn for turn in turns if (turn.step, turn.agent) == self._writer]
 
