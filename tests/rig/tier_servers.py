@@ -58,7 +58,8 @@ class ServerProcess:
     def kill(self) -> None:
         """End it as a power cut does."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 
@@ -102,7 +103,7 @@ class ObjectServer(ServerProcess):
         command = [
             binary, "server", "-ip=127.0.0.1", f"-dir={folder}", "-s3", f"-s3.port={s3}", f"-master.port={master}",
             f"-volume.port={volume}", f"-filer.port={filer}", "-master.volumeSizeLimitMB=64", "-volume.max=20",
-            "-master.telemetry=false",
+            "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0",  # else a second one cannot start
         ]  # fmt: skip
         super().__init__(command, self._check, folder)
         self._obstore = obstore

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 N_NOTES = 20  # newest turns of the scratchpad that a bundle shows
 N_TAIL = 10  # newest turns of the ledger that a bundle shows
+MAX_BUNDLE_CHARS = 45_000  # of a bundle of up to 40 turns, as JSON, without the checkpoint and the semantic tier's part
 CLOSE_WAIT_S = 60.0  # at most, for the writes that wait
 
 
@@ -110,6 +111,7 @@ class WorkflowMemory:
             self._summaries = SummaryStore(self._redis, self._blobs, f"{folder}/ltm", chat, now=now)
             self._queues |= {name: TierQueue(has_thread=False, clock=clock) for name in ("summary", "summariser")}
         self._athena = back_ends.get("athena_client")
+        self._semantic_id = f"{to_name_part(user)}:{to_name_part(agent_id)}" if user else agent_id
         if self._athena is not None:
             self._tiers["semantic"] = partial(self._store_event, self._athena)
         self._queues |= {name: TierQueue(clock=clock) for name in self._tiers}
@@ -177,7 +179,7 @@ class WorkflowMemory:
     def _store_event(self, athena: SemanticStore, turn: WorkflowTurn) -> None:
         event = {**turn.to_fields(), "key": turn.key, "workflow_id": self.workflow_id, "step_id": self.step_id}
         with map_client_errors("the semantic tier"):
-            athena.store_turn(self.agent_id, event)
+            athena.store_turn(self._semantic_id, event)
 
     def save_checkpoint(self, state: str | Mapping[str, Any]) -> None:
         """Save a snapshot of the agent's own state, for seven days; the last one counts.
@@ -260,7 +262,7 @@ class WorkflowMemory:
 
         def read() -> dict[str, Any] | None:
             with map_client_errors("the semantic tier"):
-                return athena.get_memory_context(self.agent_id, limit=15)
+                return athena.get_memory_context(self._semantic_id, limit=15)
 
         return self._queues["semantic"].read(read, None)
 
