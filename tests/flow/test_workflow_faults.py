@@ -80,7 +80,12 @@ def test_what_expires_was_kept(redis_url, redis_server, place, home):
     """D08, W12, W31: all keys of the server expire; the summary loads from the blobs, and the export is complete."""
     moments = [datetime.now(UTC)]
     back_ends: dict[str, Any] = {"redis_store": redis_url, "blob_storage": place, "home": home}
-    back_ends["now"] = lambda: moments[0]
+
+    def read_clock() -> datetime:
+        moments.append(moments[-1] + timedelta(milliseconds=1))
+        return moments[-1]
+
+    back_ends["now"] = read_clock
     memory = WorkflowMemory("wf", "s1", "ada", **back_ends)
     for number in range(120):
         memory.log_turn(f"t{number}", f"Row {number}: " + "word " * 80, "read", "done")
@@ -94,7 +99,7 @@ def test_what_expires_was_kept(redis_url, redis_server, place, home):
         redis_server.client.pexpire(key, 1)
     while redis_server.client.keys():
         pass
-    moments[0] += timedelta(days=8)
+    moments.append(moments[-1] + timedelta(days=8))
     later = WorkflowMemory("wf", "s1", "ada", **back_ends)
     bundle = later.rehydrate_bundle()
     assert (bundle["ltm_summary"], bundle["recent_turns"]) == (summary, []) and "### t119 " in bundle["scratchpad"]

@@ -65,7 +65,8 @@ class Killing:
     def _let_work(self, start: Callable[[str], subprocess.Popen[str]], servers: dict[str, ServerProcess]) -> None:
         """Kill and start agents and servers until every agent came to its end."""
         chance, now_s = random.Random(8), time.monotonic()
-        agents = {name: start(name) for name in (f"agent{n}" for n in range(self.n_agents))}
+        names = [f"agent{n}" for n in range(self.n_agents)]
+        agents = {name: start(name) for name in names}
         agent_kill_at_s, server_kill_at_s, ends_s = (now_s + s for s in (self.agent_kill_s, self.server_kill_s, _END_S))
         try:
             while agents and time.monotonic() < ends_s:
@@ -78,12 +79,13 @@ class Killing:
                     servers[name].start()
                     server_kill_at_s = time.monotonic() + self.server_kill_s
                 if time.monotonic() > agent_kill_at_s:
-                    name = chance.choice(list(agents))
-                    self.n_killed["agent"] += 1
-                    agents[name].kill()
-                    agents[name].communicate()
-                    agents[name] = start(name)
                     agent_kill_at_s = time.monotonic() + self.agent_kill_s
+                    name = chance.choice(names)
+                    if name in agents:
+                        self.n_killed["agent"] += 1
+                        agents[name].kill()
+                        agents[name].communicate()
+                        agents[name] = start(name)
                 for name in [name for name, agent in agents.items() if agent.poll() is not None]:
                     agent = agents.pop(name)
                     self.output.append(f"{agent.communicate()[0].strip()} (exit {agent.returncode})")
