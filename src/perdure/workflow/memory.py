@@ -161,20 +161,26 @@ class WorkflowMemory:
         for turn in turns:
             self._note_key(turn.key)
         turns = [turn for turn in turns if turn.timestamp >= since]
-        if turns and self._blobs is not None:
+        if not turns:
+            return
+        if self._blobs is not None:
             self._queues["scratchpad"].write("begin", partial(self._append_missing_notes, self._blobs, turns))
-        for name in self._tiers.keys() - {"scratchpad"}:
+        if self._redis is not None:
+            self._queues["ledger"].write("begin", partial(self._redis.append_missing, turns))
+        if self._athena is not None:
             for turn in turns:
-                self._queues[name].write(turn.key, partial(self._tiers[name], turn))
+                self._queues["semantic"].write(turn.key, partial(self._store_event, self._athena, turn))
 
     def _append_note(self, blobs: Blobs, turn: WorkflowTurn) -> None:
         blobs.append(self._notes_log, encode_turn(turn), entry_name=turn.key, at_ns=turn.at_ns)
 
     def _append_missing_notes(self, blobs: Blobs, turns: Sequence[WorkflowTurn]) -> None:
-        known_keys = {turn.key for turn in decode_turns(blobs.read_newest(self._notes_log, 2 * len(turns)))}
-        for turn in turns:
-            if turn.key not in known_keys:
-                self._append_note(blobs, turn)
+        """Append the turns after the last one that is there: they came in order."""
+        keys = [turn.key for turn in turns]
+        known_turns = decode_turns(blobs.read_newest(self._notes_log, N_NOTES + 1))
+        n_known = max((keys.index(turn.key) + 1 for turn in known_turns if turn.key in keys), default=0)
+        for turn in turns[n_known:]:
+            self._append_note(blobs, turn)
 
     def _store_event(self, athena: SemanticStore, turn: WorkflowTurn) -> None:
         event = {**turn.to_fields(), "key": turn.key, "workflow_id": self.workflow_id, "step_id": self.step_id}

@@ -5,6 +5,7 @@ Everything here lives for seven days after the last write. The server is no trut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from perdure.errors import PackageMissing, UsageError
@@ -71,6 +72,14 @@ class RedisStore:
         with map_client_errors(_NAME):
             keys = (self.ledger_key, f"{self.ledger_key}:keys")
             self._client.eval(_APPEND, len(keys), *keys, turn.key, TTL_S, *fields)
+
+    def append_missing(self, turns: Sequence[WorkflowTurn]) -> None:
+        """Append those of these turns that the ledger has not got."""
+        with map_client_errors(_NAME):
+            flags = self._client.smismember(f"{self.ledger_key}:keys", [turn.key for turn in turns])
+        for turn, is_there in zip(turns, flags, strict=True):
+            if not is_there:
+                self.append_turn(turn)
 
     def read_tail(self, count: int) -> list[WorkflowTurn]:
         """Return the newest turns, oldest first; reads no others."""
