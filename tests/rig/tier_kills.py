@@ -29,7 +29,7 @@ class Killing:
     n_agents: int
     n_turns: int  # each
     turn_s: float = 0.05  # from one turn to the next
-    agent_kill_s: float = 2.0  # from one kill of an agent to the next
+    agent_kill_s: float = 3.0  # from one kill of an agent to the next
     server_kill_s: float = 12.0  # from one kill of a server to the next
     down_s: float = 1.0  # so long is a server away, and its start comes on top
     pause_s: float = 30.0  # of a tier that failed three times
@@ -43,7 +43,7 @@ class Killing:
         redis, objects = RedisServer(folder / "redis"), ObjectServer(folder / "objects")
         servers: dict[str, ServerProcess] = {"valkey": redis, "seaweedfs": objects}
         program = [sys.executable, str(Path(__file__).with_name("tier_agent.py"))]
-        places = [str(folder / "home"), redis.url, "s3://bucket/tiers", str(folder / "acknowledged")]
+        places = [str(folder / "home"), redis.url, "s3://bucket", str(folder / "acknowledged")]
         numbers = [str(self.n_turns), str(self.turn_s), str(self.pause_s)]
         env = {**os.environ, **objects.environment, "PYTHONPATH": str(Path(__file__).parents[1])}
 
@@ -116,7 +116,9 @@ class Killing:
         for tier, turn_ids in tiers.items():
             counts[tier] = len(turn_ids)
             if tier != "summarised":
-                counts[f"{tier} lost"] = len(acknowledged - set(turn_ids))
+                lost = sorted(acknowledged - set(turn_ids))
+                counts[f"{tier} lost"] = len(lost)
+                self.output += [f"lost in {tier}: {lost}"] if lost else []
             counts[f"{tier} twice"] = len(turn_ids) - len(set(turn_ids))
         counts["checkpoints at the end"] = checkpoints.count(b'{"next": %d}' % self.n_turns)
         return {**counts, **{f"kills of {name}": n for name, n in self.n_killed.items()}}
@@ -127,7 +129,7 @@ def list_notes(objects: ObjectServer) -> list[str]:
     import msgspec
     import obstore
 
-    folder = f"tiers/workflows/{WORKFLOW}/scratchpads/"
+    folder = f"workflows/{WORKFLOW}/scratchpads/"
     names = [meta["path"] for page in obstore.list(objects.store, folder) for meta in page]
     with ThreadPoolExecutor(8) as pool:
         bodies = pool.map(lambda name: bytes(obstore.get(objects.store, name).bytes()), names)

@@ -20,7 +20,7 @@ from perdure.workflow import redis_store as redis_keys
 from perdure.workflow.blobs import Blobs, open_blobs
 from perdure.workflow.summary_store import JOB, SummaryStore
 from perdure.workflow.tier_queue import MAX_WAITING, TierQueue, TierStatus, map_client_errors
-from perdure.workflow.turn_archive import TurnArchive
+from perdure.workflow.turn_archive import N_TOGETHER, TurnArchive
 from perdure.workflow.turns import (
     WorkflowTurn,
     abridge_turns,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 N_NOTES = 20  # newest turns of the scratchpad that a bundle shows
 N_TAIL = 10  # newest turns of the ledger that a bundle shows
 MAX_BUNDLE_CHARS = 45_000  # of a bundle of up to 40 turns, as JSON, without the checkpoint and the semantic tier's part
+_RESEND = "resend"  # key of the write of what an earlier process may not have written
 CLOSE_WAIT_S = 60.0  # at most, for the writes that wait
 
 
@@ -92,7 +93,7 @@ class WorkflowMemory:
         self._notes_log = f"{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
         self._archive, self._redis, self._blobs, self._summaries = None, None, None, None
         self._queues: dict[str, TierQueue] = {}
-        self._tiers: dict[str, Callable[[WorkflowTurn], object]] = {}  # those that get every turn
+        self._tiers: dict[str, Callable[[Sequence[WorkflowTurn]], object]] = {}  # those that get every turn
         self._known_keys: OrderedDict[str, None] = OrderedDict()  # of the newest turns, which need not be told again
         self._is_begun = False
         if home is not None:
@@ -101,11 +102,11 @@ class WorkflowMemory:
         if back_ends.get("redis_store") is not None:
             client = redis_keys.connect(back_ends["redis_store"])
             self._redis = redis_keys.RedisStore(client, workflow_id, step_id=step_id, user=user)
-            self._tiers["ledger"] = self._redis.append_turn
+            self._tiers["ledger"] = self._redis.append_turns
             self._queues["checkpoint"] = TierQueue(clock=clock)
         if back_ends.get("blob_storage") is not None:
             self._blobs = open_blobs(back_ends["blob_storage"])
-            self._tiers["scratchpad"] = partial(self._append_note, self._blobs)
+            self._tiers["scratchpad"] = partial(self._append_notes, self._blobs)
         if self._redis is not None and self._blobs is not None:
             chat = partial(home.chat, "summariser", job=JOB) if home is not None else lambda: None
             self._summaries = SummaryStore(self._redis, self._blobs, f"{folder}/ltm", chat, now=now)
@@ -113,7 +114,7 @@ class WorkflowMemory:
         self._athena = back_ends.get("athena_client")
         self._semantic_id = f"{to_name_part(user)}:{to_name_part(agent_id)}" if user else agent_id
         if self._athena is not None:
-            self._tiers["semantic"] = partial(self._store_event, self._athena)
+            self._tiers["semantic"] = partial(self._store_events, self._athena)
         self._queues |= {name: TierQueue(clock=clock) for name in self._tiers}
 
     # writing --------------------------------------------------------------------------------------------
@@ -134,11 +135,11 @@ class WorkflowMemory:
             return
         is_durable = False
         if self._archive is not None:
-            n_waiting = max((self._queues[name].status.waiting for name in self._tiers), default=0)
-            self._queues["archive"].write(turn.key, partial(self._archive.append, turn, n_waiting=n_waiting))
+            is_behind = any(self._queues[name].is_behind(_RESEND, N_TOGETHER) for name in self._tiers)
+            self._queues["archive"].write(turn.key, partial(self._archive.append, turn, is_behind=is_behind))
             is_durable = not self._queues["archive"].status.last_error
         for name, append in self._tiers.items():
-            self._queues[name].write(turn.key, partial(append, turn))
+            self._queues[name].write(turn.key, partial(append, [turn]))
         if not is_durable:
             for name in self._tiers:
                 self._queues[name].settle()
@@ -154,38 +155,37 @@ class WorkflowMemory:
         """Give the tiers what a killed process of this step and agent may not have given them."""
         if self._is_begun or self._archive is None:
             return
+        turns = self._queues["archive"].read(self._archive.read_newest, None)
+        if turns is None:
+            return
         self._is_begun = True
         since = (self._now() - timedelta(seconds=redis_keys.TTL_S)).isoformat()
-        no_turns: list[WorkflowTurn] = []
-        turns = self._queues["archive"].read(self._archive.read_newest, no_turns)
         for turn in turns:
             self._note_key(turn.key)
         turns = [turn for turn in turns if turn.timestamp >= since]
-        if not turns:
-            return
-        if self._blobs is not None:
-            self._queues["scratchpad"].write("begin", partial(self._append_missing_notes, self._blobs, turns))
-        if self._redis is not None:
-            self._queues["ledger"].write("begin", partial(self._redis.append_missing, turns))
-        if self._athena is not None:
-            for turn in turns:
-                self._queues["semantic"].write(turn.key, partial(self._store_event, self._athena, turn))
+        if turns and self._blobs is not None:
+            self._queues["scratchpad"].write(_RESEND, partial(self._append_missing_notes, self._blobs, turns))
+        if turns and self._redis is not None:
+            self._queues["ledger"].write(_RESEND, partial(self._redis.append_missing, turns))
+        if turns and self._athena is not None:
+            self._queues["semantic"].write(_RESEND, partial(self._store_events, self._athena, turns))
 
-    def _append_note(self, blobs: Blobs, turn: WorkflowTurn) -> None:
-        blobs.append(self._notes_log, encode_turn(turn), entry_name=turn.key, at_ns=turn.at_ns)
+    def _append_notes(self, blobs: Blobs, turns: Sequence[WorkflowTurn]) -> None:
+        for turn in turns:
+            blobs.append(self._notes_log, encode_turn(turn), entry_name=turn.key, at_ns=turn.at_ns)
 
     def _append_missing_notes(self, blobs: Blobs, turns: Sequence[WorkflowTurn]) -> None:
         """Append the turns after the last one that is there: they came in order."""
         keys = [turn.key for turn in turns]
         known_turns = decode_turns(blobs.read_newest(self._notes_log, N_NOTES + 1))
         n_known = max((keys.index(turn.key) + 1 for turn in known_turns if turn.key in keys), default=0)
-        for turn in turns[n_known:]:
-            self._append_note(blobs, turn)
+        self._append_notes(blobs, turns[n_known:])
 
-    def _store_event(self, athena: SemanticStore, turn: WorkflowTurn) -> None:
-        event = {**turn.to_fields(), "key": turn.key, "workflow_id": self.workflow_id, "step_id": self.step_id}
-        with map_client_errors("the semantic tier"):
-            athena.store_turn(self._semantic_id, event)
+    def _store_events(self, athena: SemanticStore, turns: Sequence[WorkflowTurn]) -> None:
+        for turn in turns:
+            event = {**turn.to_fields(), "key": turn.key, "workflow_id": self.workflow_id, "step_id": self.step_id}
+            with map_client_errors("the semantic tier"):
+                athena.store_turn(self._semantic_id, event)
 
     def save_checkpoint(self, state: str | Mapping[str, Any]) -> None:
         """Save a snapshot of the agent's own state, for seven days; the last one counts.

@@ -24,6 +24,7 @@ PAUSE_S = 30.0
 WAIT_S = 5.0  # at most, for writes that came before a read
 _IDLE_S = 5.0  # until a thread without work ends
 Value = TypeVar("Value")
+Default = TypeVar("Default")
 
 
 @contextlib.contextmanager
@@ -72,6 +73,10 @@ class TierQueue:
         """Has the tier failed so often that nothing is tried now?"""
         return self._n_failures >= MAX_FAILURES and self._clock() < self._paused_until_s
 
+    def is_behind(self, key: str, k: int) -> bool:
+        """Does this write wait, or do more than k?"""
+        return key in self._writes or len(self._writes) > k
+
     def write(self, key: str, write: Callable[[], object]) -> None:
         """Do a write as soon as the tier takes it; writes keep their order. A key that waits is not doubled."""
         with self._changed:
@@ -94,7 +99,7 @@ class TierQueue:
             self._begin()
         return self.settle(wait_s)
 
-    def read(self, read: Callable[[], Value], default: Value) -> Value:
+    def read(self, read: Callable[[], Value], default: Default) -> Value | Default:
         """Return what a tier holds, earlier writes included if it takes them within WAIT_S; `default` if it is paused
         or does not answer, which is counted.
         """
