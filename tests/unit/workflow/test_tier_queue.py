@@ -137,6 +137,15 @@ def test_the_writer_does_not_wait_and_a_read_sees_its_writes():
     assert tier.queue.status.delivered == 20 and tier.queue.flush()
 
 
+def test_a_queue_is_behind_while_one_write_or_many_wait():
+    tier = SlowTier()
+    for key in "abc":
+        tier.write(key)
+    assert tier.queue.is_behind("a", 3) and tier.queue.is_behind("x", 2) and not tier.queue.is_behind("x", 3)
+    tier.may_go_on.release(3)
+    assert tier.queue.settle() and not tier.queue.is_behind("a", 0)
+
+
 def test_a_tier_that_is_slow_loses_nothing(monkeypatch):
     """A full queue of a tier that is not down holds the writer up instead of dropping the oldest."""
     monkeypatch.setattr(tier_queue, "MAX_WAITING", 5)
