@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,6 +69,19 @@ def test_blobs_are_put_got_and_listed(blobs: Blobs):
     assert blobs.put_new("a/c", b"first") and not blobs.put_new("a/c", b"second")
     assert (blobs.get("a/b"), blobs.get("a/c")) == (b"two", b"first")
     assert blobs.list_names("a") == ["a/b", "a/c"]
+
+
+@pytest.mark.parametrize("age_s", [0, 30, 5_000, 10**8])
+def test_newest_of_many_are_found_however_old_they_are(place: str, blobs: Blobs, age_s: int):
+    """A log that was written long ago, and then goes on: also for one who knows older entries of it."""
+    at_ns = time.time_ns() - age_s * 10**9
+    for n in range(30):
+        blobs.append(LOG, b"%d" % n, entry_name=f"{n}", at_ns=at_ns + n)
+    for reader in (blobs, open_blobs(place)):
+        assert reader.read_newest(LOG, 21) == [b"%d" % n for n in range(9, 30)]
+    open_blobs(place).append(LOG, b"30", entry_name="30", at_ns=time.time_ns())
+    assert blobs.read_newest(LOG, 21) == [b"%d" % n for n in range(10, 31)]
+    assert blobs.read_newest(LOG, 40) == [b"%d" % n for n in range(31)]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import http.client
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ import perdure
 from perdure.home import Home
 from perdure.types import Identity
 from rig import local_model
+from rig.tier_servers import RedisServer
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -219,3 +220,18 @@ def served(tmp_path: Path):
         serving.stop_event.set()
         thread.join(timeout=10)
         home.close()
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+    server.client.close()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    redis_server.client.flushall()
+    return redis_server.url

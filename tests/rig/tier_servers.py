@@ -22,10 +22,10 @@ _START_S = 180.0  # SeaweedFS needs a minute after a kill
 
 
 def find_free_ports(n: int) -> list[int]:
-    """Ports that nobody uses now, below those that the system gives away; nor the port 10,000 above each."""
+    """Ports that nobody uses now, nor the port 10,000 above each; below those that the system gives away."""
     ports: list[int] = []
     while len(ports) < n:
-        port = random.randrange(12_000, 32_000)
+        port = random.randrange(12_000, 22_000)
         with socket.socket() as candidate, socket.socket() as second, contextlib.suppress(OSError):
             candidate.bind(("127.0.0.1", port))
             second.bind(("127.0.0.1", port + 10_000))
@@ -59,7 +59,8 @@ class ServerProcess:
     def kill(self) -> None:
         """End it as a power cut does."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 

@@ -376,12 +376,16 @@ class Ledger:
                AND max(max(coalesce(ended_s, 0)), max(captured_s)) < ?"""
         return [(row[0], row[1], row[2]) for row in self.db.execute(query, (before_s,))]
 
-    def list_conversation_runs(self, user: str, runtime: str, conversation: str) -> list[LedgerEntry]:
-        """Return the committed runs of one conversation, oldest first."""
+    def list_conversation_runs(
+        self, user: str, runtime: str, conversation: str, *, session_start: str = ""
+    ) -> list[LedgerEntry]:
+        """Return the committed runs of one conversation, oldest first. session_start: how their sessions begin."""
         query = f"""SELECT {_ENTRY_COLUMNS}
             FROM run JOIN source ON source.id = run.source
-            WHERE user = ? AND runtime = ? AND conversation = ? AND change IS NOT NULL ORDER BY run_id"""
-        return _to_entries(self.db.execute(query, (user, runtime, conversation)))
+            WHERE user = ? AND runtime = ? AND conversation = ? AND substr(session, 1, ?) = ? AND change IS NOT NULL
+            ORDER BY run_id"""
+        values = (user, runtime, conversation, len(session_start), session_start)
+        return _to_entries(self.db.execute(query, values))
 
     def count_all(self) -> tuple[int, int, int]:
         """Return (runs, sources, captured bytes) of the whole archive."""

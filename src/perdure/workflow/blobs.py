@@ -1,12 +1,14 @@
 """Blobs of a workflow: whole files by name, and logs of lines. In a folder, or in an S3-compatible store.
 
 Both are safe under concurrent writers. In a folder a log is one file, appended under a lock. An object store cannot
-append, so there each entry is an object of its own, named so that the newest is listed first.
+append, so there each entry is an object of its own, named by its time.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +18,9 @@ from perdure.workflow.tier_queue import map_client_errors
 
 _NAME = "the object store"  # in messages
 _BLOCK_BYTES = 1 << 16
-_LAST_NS = 10**19 - 1  # later than any time in nanoseconds; subtracted from it, the newest sorts first
+_N_READERS = 8  # objects that are read side by side
+_N_KEPT = 40  # entries that need not be read again
+_SPANS_S = tuple(10**n for n in range(7))  # before now: a second to eleven days
 
 
 class Blobs(Protocol):
@@ -119,19 +123,49 @@ class ObjectBlobs:
         if type(store).__name__ == "LocalStore":
             raise UsageError("blob_storage: give the path of the folder instead of a LocalStore")
         self._obstore, self._store = obstore, store
+        self._entries: dict[str, bytes] = {}  # the last ones that were written or read; an entry never changes
 
     def append(self, log: str, entry: bytes, *, entry_name: str, at_ns: int) -> None:
         """Put an object for the entry; to put it again changes nothing."""
-        self.put(f"{log}/{_LAST_NS - at_ns:019d}-{entry_name}.json", entry)
+        name = f"{log}/{at_ns:019d}-{entry_name}.json"
+        self.put(name, entry)
+        self._keep(name, entry)
 
     def read_newest(self, log: str, k: int) -> list[bytes]:
-        """Read the objects that are listed first."""
-        if k <= 0:
-            return []
-        with map_client_errors(_NAME):
-            pages = iter(self._obstore.list(self._store, f"{log}/", chunk_size=k))
-            names = [meta["path"] for meta in next(pages, ())]
-        return [data for name in reversed(names) if (data := self.get(name)) is not None]
+        """Read the objects that are listed last, those that are not known side by side."""
+        names = self._list_newest(log, k) if k > 0 else []
+        missing = [name for name in names if name not in self._entries]
+        entries: dict[str, bytes | None] = {name: self._entries[name] for name in names if name in self._entries}
+        if missing:
+            with ThreadPoolExecutor(min(len(missing), _N_READERS)) as pool:
+                entries |= zip(missing, pool.map(self.get, missing), strict=True)
+        for name in missing:
+            self._keep(name, entries[name])
+        return [entry for name in names if (entry := entries[name]) is not None]
+
+    def _list_newest(self, log: str, k: int) -> list[str]:
+        """Return the newest names, oldest first.
+
+        A store lists at most a thousand names at once, which takes it long. So it lists from the oldest known name of
+        so many; or else those of the last second, and of ever longer times, until they are enough.
+        """
+        known_names = sorted(name for name in self._entries if name.startswith(f"{log}/"))
+        starts = [known_names[-k - 1]] if len(known_names) > k else []
+        starts += [f"{log}/{time.time_ns() - span_s * 10**9:019d}" for span_s in _SPANS_S]
+        names: list[str] = []
+        for start in (*starts, None):
+            with map_client_errors(_NAME):
+                pages = self._obstore.list(self._store, f"{log}/", offset=start)
+                names = [meta["path"] for page in pages for meta in page]
+            if len(names) >= k:
+                break
+        return names[-k:]
+
+    def _keep(self, name: str, entry: bytes | None) -> None:
+        if entry is not None:
+            self._entries[name] = entry
+            if len(self._entries) > _N_KEPT:
+                del self._entries[next(iter(self._entries))]
 
     def put(self, name: str, data: bytes) -> None:
         """Put an object."""

@@ -1,24 +1,26 @@
 """The four tiers of one agent in one step of a workflow, synchronous. `UnifiedMemory` is its asynchronous shell.
 
 A tier that was not given is off: writes are nothing, reads give empty defaults. What one that is down should have got
-waits in a queue of its own, and no other tier notices. The archive of a home is no tier: every turn goes there first.
+waits in a queue of its own, and no other tier notices. The archive of a home is no tier: every turn goes there first,
+and the tiers get it behind. What a killed process did not give them, the next one of its step and agent gives them.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from perdure.connections import utc_now
 from perdure.workflow import redis_store as redis_keys
-from perdure.workflow.blobs import open_blobs
+from perdure.workflow.blobs import Blobs, open_blobs
 from perdure.workflow.summary_store import JOB, SummaryStore
-from perdure.workflow.tier_queue import TierQueue, TierStatus, map_client_errors
-from perdure.workflow.turn_archive import TurnArchive
+from perdure.workflow.tier_queue import MAX_WAITING, TierQueue, TierStatus, map_client_errors
+from perdure.workflow.turn_archive import N_TOGETHER, TurnArchive
 from perdure.workflow.turns import (
     WorkflowTurn,
     abridge_turns,
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 N_NOTES = 20  # newest turns of the scratchpad that a bundle shows
 N_TAIL = 10  # newest turns of the ledger that a bundle shows
+MAX_BUNDLE_CHARS = 45_000  # of a bundle of up to 40 turns, as JSON, without the checkpoint and the semantic tier's part
+_RESEND = "resend"  # key of the write of what an earlier process may not have written
+CLOSE_WAIT_S = 60.0  # at most, for the writes that wait
 
 
 class SemanticStore(Protocol):
@@ -56,90 +61,146 @@ class MemoryBundle(TypedDict):
     athena_context: dict[str, Any] | None
 
 
+class BackEnds(TypedDict, total=False):
+    """What a workflow's memory is kept in. Any of them may be left out or None, and its tiers are then off."""
+
+    redis_store: Any  # an address (redis://…) or a synchronous client: ledger and checkpoint; with blobs, the summary
+    blob_storage: Any  # a folder, an address (s3://bucket/folder) or a store of obstore: the scratchpad
+    athena_client: SemanticStore | None  # the semantic tier
+    home: Home | None  # keeps every turn for good
+    user: str  # part of every key and path
+
+
 class WorkflowMemory:
     """The tiers of one (workflow, step, agent). Use it from one thread, and close it."""
 
-    def __init__(  # noqa: PLR0913 - the three names, and one argument for each back end
+    def __init__(
         self,
         workflow_id: str,
         step_id: str,
         agent_id: str,
         *,
-        redis_store: Any = None,
-        blob_storage: Any = None,
-        athena_client: SemanticStore | None = None,
-        home: Home | None = None,
-        user: str = "",
         now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
+        **back_ends: Unpack[BackEnds],
     ) -> None:
-        """See `UnifiedMemory`. Nothing is sent before the first call. Raises UsageError, PackageMissing."""
+        """See `BackEnds`. Nothing is sent before the first call. Raises UsageError, PackageMissing."""
         self.workflow_id, self.step_id, self.agent_id = workflow_id, step_id, agent_id
         self._now = now
+        home, user = back_ends.get("home"), back_ends.get("user", "")
         folder = f"users/{to_name_part(user)}/" if user else ""
         folder += f"workflows/{to_name_part(workflow_id)}"
         self._notes_log = f"{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
-        self._archive, self._redis, self._blobs = None, None, None
-        self._athena = athena_client
+        self._archive, self._redis, self._blobs, self._summaries = None, None, None, None
         self._queues: dict[str, TierQueue] = {}
+        self._tiers: dict[str, Callable[[Sequence[WorkflowTurn]], object]] = {}  # those that get every turn
+        self._known_keys: OrderedDict[str, None] = OrderedDict()  # of the newest turns, which need not be told again
+        self._is_begun = False
         if home is not None:
             self._archive = TurnArchive(home, workflow_id, step_id=step_id, agent_id=agent_id, user=user)
-            self._queues["archive"] = TierQueue(clock=clock)
-        if redis_store is not None:
-            client = redis_keys.connect(redis_store)
+            self._queues["archive"] = TierQueue(has_thread=False, clock=clock)
+        if back_ends.get("redis_store") is not None:
+            client = redis_keys.connect(back_ends["redis_store"])
             self._redis = redis_keys.RedisStore(client, workflow_id, step_id=step_id, user=user)
-            self._queues |= {"ledger": TierQueue(clock=clock), "checkpoint": TierQueue(clock=clock)}
-        if blob_storage is not None:
-            self._blobs = open_blobs(blob_storage)
-            self._queues["scratchpad"] = TierQueue(clock=clock)
-        self._summaries = None
+            self._tiers["ledger"] = self._redis.append_turns
+            self._queues["checkpoint"] = TierQueue(clock=clock)
+        if back_ends.get("blob_storage") is not None:
+            self._blobs = open_blobs(back_ends["blob_storage"])
+            self._tiers["scratchpad"] = partial(self._append_notes, self._blobs)
         if self._redis is not None and self._blobs is not None:
             chat = partial(home.chat, "summariser", job=JOB) if home is not None else lambda: None
             self._summaries = SummaryStore(self._redis, self._blobs, f"{folder}/ltm", chat, now=now)
-            self._queues |= {"summary": TierQueue(clock=clock), "summariser": TierQueue(clock=clock)}
-        if athena_client is not None:
-            self._queues["semantic"] = TierQueue(clock=clock)
+            self._queues |= {name: TierQueue(has_thread=False, clock=clock) for name in ("summary", "summariser")}
+        self._athena = back_ends.get("athena_client")
+        self._semantic_id = f"{to_name_part(user)}:{to_name_part(agent_id)}" if user else agent_id
+        if self._athena is not None:
+            self._tiers["semantic"] = partial(self._store_events, self._athena)
+        self._queues |= {name: TierQueue(clock=clock) for name in self._tiers}
 
     # writing --------------------------------------------------------------------------------------------
 
     def log_turn(self, turn_id: str, thought: str, action: str, result: str, tokens: int = 0) -> None:
         """Record a turn in the archive and in all tiers. A turn that is told again is there once.
 
-        What a tier does not take now waits, and is counted (`status`); nothing is raised for it.
+        It is durable in the archive when this returns, and the tiers get it behind. Without a home, or if that did not
+        take it, this returns when each tier took it or failed to. What a tier does not take waits, and is counted
+        (`status`); nothing is raised for it.
         """
+        self._begin()
         turn = make_turn(
             turn_id, thought=thought, action=action, result=result, tokens=tokens,
             step=self.step_id, agent=self.agent_id, now=self._now(),
         )  # fmt: skip
-        at_ns = time.time_ns()
-        if (archive := self._archive) is not None:
-            self._queues["archive"].write(turn.key, lambda: archive.append(turn))
-        if (blobs := self._blobs) is not None:
-            write = lambda: blobs.append(self._notes_log, encode_turn(turn), entry_name=turn.key, at_ns=at_ns)  # noqa: E731
-            self._queues["scratchpad"].write(turn.key, write)
-        if (redis := self._redis) is not None:
-            self._queues["ledger"].write(turn.key, lambda: redis.append_turn(turn))
-        if self._athena is not None:
-            self._queues["semantic"].write(turn.key, lambda: self._store_event(turn))
+        if turn.key in self._known_keys:
+            return
+        is_durable = False
+        if self._archive is not None:
+            is_behind = any(self._queues[name].is_behind(_RESEND, N_TOGETHER) for name in self._tiers)
+            self._queues["archive"].write(turn.key, partial(self._archive.append, turn, is_behind=is_behind))
+            is_durable = not self._queues["archive"].status.last_error
+        for name, append in self._tiers.items():
+            self._queues[name].write(turn.key, partial(append, [turn]))
+        if not is_durable:
+            for name in self._tiers:
+                self._queues[name].settle()
+        if is_durable or self._archive is None:
+            self._note_key(turn.key)
 
-    def _store_event(self, turn: WorkflowTurn) -> None:
-        if self._athena is not None:
+    def _note_key(self, key: str) -> None:
+        self._known_keys[key] = None
+        if len(self._known_keys) > MAX_WAITING:
+            self._known_keys.popitem(last=False)
+
+    def _begin(self) -> None:
+        """Give the tiers what a killed process of this step and agent may not have given them."""
+        if self._is_begun or self._archive is None:
+            return
+        turns = self._queues["archive"].read(self._archive.read_newest, None)
+        if turns is None:
+            return
+        self._is_begun = True
+        since = (self._now() - timedelta(seconds=redis_keys.TTL_S)).isoformat()
+        for turn in turns:
+            self._note_key(turn.key)
+        turns = [turn for turn in turns if turn.timestamp >= since]
+        if turns and self._blobs is not None:
+            self._queues["scratchpad"].write(_RESEND, partial(self._append_missing_notes, self._blobs, turns))
+        if turns and self._redis is not None:
+            self._queues["ledger"].write(_RESEND, partial(self._redis.append_missing, turns))
+        if turns and self._athena is not None:
+            self._queues["semantic"].write(_RESEND, partial(self._store_events, self._athena, turns))
+
+    def _append_notes(self, blobs: Blobs, turns: Sequence[WorkflowTurn]) -> None:
+        for turn in turns:
+            blobs.append(self._notes_log, encode_turn(turn), entry_name=turn.key, at_ns=turn.at_ns)
+
+    def _append_missing_notes(self, blobs: Blobs, turns: Sequence[WorkflowTurn]) -> None:
+        """Append the turns after the last one that is there: they came in order."""
+        keys = [turn.key for turn in turns]
+        known_turns = decode_turns(blobs.read_newest(self._notes_log, N_NOTES + 1))
+        n_known = max((keys.index(turn.key) + 1 for turn in known_turns if turn.key in keys), default=0)
+        self._append_notes(blobs, turns[n_known:])
+
+    def _store_events(self, athena: SemanticStore, turns: Sequence[WorkflowTurn]) -> None:
+        for turn in turns:
             event = {**turn.to_fields(), "key": turn.key, "workflow_id": self.workflow_id, "step_id": self.step_id}
             with map_client_errors("the semantic tier"):
-                self._athena.store_turn(self.agent_id, event)
+                athena.store_turn(self._semantic_id, event)
 
     def save_checkpoint(self, state: str | Mapping[str, Any]) -> None:
-        """Save a snapshot of the agent's own state, for seven days; the last one counts. state: JSON, or what becomes
-        JSON.
+        """Save a snapshot of the agent's own state, for seven days; the last one counts.
+
+        state: JSON, or what becomes JSON. The server has it when this returns, or is down: then it waits.
         """
         text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
         if (redis := self._redis) is not None:
             key = f"{time.time_ns()}"
             self._queues["checkpoint"].write(key, lambda: redis.set_text(redis.checkpoint_key, text))
+            self._queues["checkpoint"].settle()
 
     def flush(self) -> bool:
         """Try again what waits. Return True if nothing waits any more."""
-        waits = [name for name, queue in self._queues.items() if not queue.flush()]
+        waits = [name for name, queue in self._queues.items() if not queue.flush(CLOSE_WAIT_S)]
         return not waits
 
     def close(self) -> None:
@@ -171,12 +232,14 @@ class WorkflowMemory:
 
     def read_tail(self, count: int = N_TAIL) -> list[WorkflowTurn]:
         """Return the newest turns of the workflow with their whole texts, oldest first."""
+        self._begin()
         if (redis := self._redis) is None:
             return []
         return self._queues["ledger"].read(lambda: redis.read_tail(count), [])
 
     def read_scratchpad(self) -> str:
         """Return the notes of this step as Markdown, "" if there are none."""
+        self._begin()
         if (blobs := self._blobs) is None:
             return ""
         no_lines: list[bytes] = []
@@ -205,7 +268,7 @@ class WorkflowMemory:
 
         def read() -> dict[str, Any] | None:
             with map_client_errors("the semantic tier"):
-                return athena.get_memory_context(self.agent_id, limit=15)
+                return athena.get_memory_context(self._semantic_id, limit=15)
 
         return self._queues["semantic"].read(read, None)
 

@@ -5,6 +5,7 @@ Everything here lives for seven days after the last write. The server is no trut
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from perdure.errors import PackageMissing, UsageError
@@ -65,12 +66,19 @@ class RedisStore:
 
     # the ledger -----------------------------------------------------------------------------------------
 
-    def append_turn(self, turn: WorkflowTurn) -> None:
-        """Append a turn to the ledger, once, and let the ledger live for seven days more."""
-        fields = [part for pair in turn.to_fields().items() for part in pair]
+    def append_turns(self, turns: Sequence[WorkflowTurn]) -> None:
+        """Append turns to the ledger, each once, and let the ledger live for seven days more."""
+        keys = (self.ledger_key, f"{self.ledger_key}:keys")
+        for turn in turns:
+            fields = [part for pair in turn.to_fields().items() for part in pair]
+            with map_client_errors(_NAME):
+                self._client.eval(_APPEND, len(keys), *keys, turn.key, TTL_S, *fields)
+
+    def append_missing(self, turns: Sequence[WorkflowTurn]) -> None:
+        """Append those of these turns that the ledger has not got."""
         with map_client_errors(_NAME):
-            keys = (self.ledger_key, f"{self.ledger_key}:keys")
-            self._client.eval(_APPEND, len(keys), *keys, turn.key, TTL_S, *fields)
+            flags = self._client.smismember(f"{self.ledger_key}:keys", [turn.key for turn in turns])
+        self.append_turns([turn for turn, is_there in zip(turns, flags, strict=True) if not is_there])
 
     def read_tail(self, count: int) -> list[WorkflowTurn]:
         """Return the newest turns, oldest first; reads no others."""

@@ -18,13 +18,14 @@ from perdure.capture import session_file
 from perdure.errors import PerdureError, UsageError
 from perdure.session.log import make_id
 from perdure.types import Origin
-from perdure.workflow.turns import WorkflowTurn, to_name_part
+from perdure.workflow.tier_queue import MAX_WAITING
+from perdure.workflow.turns import WorkflowTurn, clean_text, to_name_part
 
 if TYPE_CHECKING:
     from perdure.home import Home
 
 RUNTIME = "workflow"
-_N_TOGETHER = 50  # turns that are archived as one run: a run costs some files, and about 40 ms
+N_TOGETHER = 50  # turns that are archived as one run: a run costs some files, and about 40 ms
 
 
 class TurnArchive:
@@ -34,15 +35,16 @@ class TurnArchive:
         self._home = home
         names = [to_name_part(part) for part in (user, workflow_id, step_id, agent_id) if part]
         self._workflow = ":".join(names[:-2])
-        self._session = make_id("s")
+        self._session, self._writer = make_id("s"), (clean_text(step_id), clean_text(agent_id))
         self._origin = ingest.clean_origin(Origin(RUNTIME, ":".join([*names, self._session]), self._workflow))
         self._file: session_file.SessionFile | None = None  # until the first turn
         self._n_bytes = 0  # of this writer's session
         self._n_open = 0  # turns that are durable, and not yet archived
 
-    def append(self, turn: WorkflowTurn) -> None:
+    def append(self, turn: WorkflowTurn, *, is_behind: bool) -> None:
         """Write a turn down, durably; after some turns the home archives them.
 
+        is_behind: some tier lacks many turns. Then they stay in one file, so that `read_newest` gives them all.
         Raises UsageError while the owner's settings forbid it.
         """
         if self._home.captures.current_pause():
@@ -54,7 +56,7 @@ class TurnArchive:
         file.append(data)
         self._n_bytes += len(data)
         self._n_open += 1
-        if self._n_open >= _N_TOGETHER:
+        if self._n_open >= (MAX_WAITING if is_behind else N_TOGETHER):
             try:
                 self.archive()
             except PerdureError as error:  # the turn is durable, and the next one tries again
@@ -69,17 +71,32 @@ class TurnArchive:
 
     def export(self) -> list[WorkflowTurn]:
         """Return every turn of the workflow, each once, by time, also those that other writers have just written."""
+        return self._read_turns()
+
+    def read_newest(self) -> list[WorkflowTurn]:
+        """Return the newest turns of this step and agent, whichever process wrote them: at least a hundred, and those
+        that a tier had not got.
+        """
+        turns = self._read_turns(session_start=self._origin.session.removesuffix(self._session), k=2 * N_TOGETHER)
+        return [turn for turn in turns if (turn.step, turn.agent) == self._writer]
+
+    def _read_turns(self, *, session_start: str = "", k: int | None = None) -> list[WorkflowTurn]:
+        """Return turns by time. session_start: how their sessions begin; k: of two runs at least, and so many."""
         user = self._home.user
         open_lines = [
             line
             for session in session_file.list_sessions(self._home.path)
             for _, line in session_file.read_unarchived(self._home.path, session, user)
         ]  # before the archive: what moves there meanwhile is seen there
-        runs = self._home.archive.ledger.list_conversation_runs(user, RUNTIME, self._origin.conversation)
+        ledger, conversation = self._home.archive.ledger, self._origin.conversation
+        runs = ledger.list_conversation_runs(user, RUNTIME, conversation, session_start=session_start)
         turns: dict[str, WorkflowTurn] = {}
-        for lines in (*(self._home.archive.read(run).split(b"\n") for run in runs), open_lines):
-            for turn in from_messages(lines, self._workflow):
-                turns.setdefault(turn.key, turn)
+        for n, run in enumerate(reversed(runs)):
+            if k is not None and n >= 2 and len(turns) >= k:
+                break
+            lines = self._home.archive.read(run).split(b"\n")
+            turns |= {turn.key: turn for turn in reversed(from_messages(lines, self._workflow))}  # the first one counts
+        turns |= {turn.key: turn for turn in from_messages(open_lines, self._workflow) if turn.key not in turns}
         return sorted(turns.values(), key=lambda turn: (turn.timestamp, turn.key))
 
     def close(self) -> None:

@@ -42,6 +42,11 @@ class WorkflowTurn(msgspec.Struct, frozen=True, kw_only=True):
         told = (self.step, self.agent, self.turn_id, self.thought, self.action, self.result, self.tokens)
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
 
+    @property
+    def at_ns(self) -> int:
+        """The time of the turn in nanoseconds since 1970."""
+        return round(datetime.fromisoformat(self.timestamp).timestamp() * 1_000_000) * 1_000
+
     def to_fields(self) -> dict[str, Any]:
         """Return the six fields of an entry of the ledger."""
         return {
@@ -79,7 +84,7 @@ def make_turn(
     turn_id: str, *, thought: str, action: str, result: str, tokens: int, step: str, agent: str, now: datetime
 ) -> WorkflowTurn:
     """Return a turn whose texts every tier can store: half of a pair of surrogates becomes a question mark."""
-    texts = [_clean(text) for text in (turn_id, thought, action, result, step, agent)]
+    texts = [clean_text(text) for text in (turn_id, thought, action, result, step, agent)]
     return WorkflowTurn(
         turn_id=texts[0],
         timestamp=now.isoformat(timespec="microseconds"),
@@ -92,7 +97,8 @@ def make_turn(
     )
 
 
-def _clean(text: str) -> str:
+def clean_text(text: str) -> str:
+    """Return a text that every tier can store."""
     return text.encode("utf-8", "replace").decode()
 
 

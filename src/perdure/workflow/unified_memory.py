@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from perdure.workflow.memory import N_TAIL, MemoryBundle, SemanticStore, WorkflowMemory
+from perdure.workflow.memory import N_TAIL, BackEnds, MemoryBundle, WorkflowMemory
 from perdure.workflow.tier_queue import TierStatus
 from perdure.workflow.turns import WorkflowTurn
-
-if TYPE_CHECKING:
-    from perdure.home import Home
 
 Value = TypeVar("Value")
 
@@ -24,37 +21,16 @@ Value = TypeVar("Value")
 class UnifiedMemory:
     """The memory of one agent in one step of a workflow. Close it, or use it with `async with`."""
 
-    def __init__(
-        self,
-        workflow_id: str,
-        step_id: str,
-        agent_id: str,
-        *,
-        redis_store: Any = None,
-        blob_storage: Any = None,
-        athena_client: SemanticStore | None = None,
-        home: Home | None = None,
-        user: str = "",
-    ) -> None:
-        """Any of the back ends may be left out, and its tiers are then off. Nothing is sent before the first call.
+    def __init__(self, workflow_id: str, step_id: str, agent_id: str, **back_ends: Unpack[BackEnds]) -> None:
+        """See `BackEnds`: what is left out turns its tiers off. Nothing is sent before the first call.
 
-        redis_store: an address (redis://…) or a synchronous client: ledger and checkpoints; with blobs, the summary.
-        blob_storage: a folder, an address (s3://bucket/folder) or a store of obstore: the scratchpad. athena_client:
-        the semantic tier, see `SemanticStore`. home: keeps every turn for good. user: part of every key and path.
         Raises UsageError, PackageMissing.
         """
-        self._home = home.clone_for_thread() if home is not None else None
+        self._home = home = back_ends.get("home")
+        if home is not None:
+            self._home = back_ends["home"] = home.clone_for_thread()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="perdure-workflow")
-        self._memory = WorkflowMemory(
-            workflow_id,
-            step_id,
-            agent_id,
-            redis_store=redis_store,
-            blob_storage=blob_storage,
-            athena_client=athena_client,
-            home=self._home,
-            user=user,
-        )
+        self._memory = WorkflowMemory(workflow_id, step_id, agent_id, **back_ends)
 
     async def __aenter__(self) -> UnifiedMemory:
         return self
@@ -66,12 +42,16 @@ class UnifiedMemory:
         """Record a turn in the home's archive and in all tiers that are on.
 
         turn_id: unique within the step; the same turn told again is there once. action: a tool, a sub-agent, or a kind
-        of decision. What a tier does not take now waits and is counted; nothing is raised for it.
+        of decision. With a home the turn is durable there when this returns, and the tiers get it behind; every read
+        waits for them. What a tier does not take waits and is counted; nothing is raised for it.
         """
         await self._call(lambda: self._memory.log_turn(turn_id, thought, action, result, tokens))
 
     async def save_checkpoint(self, state: str | Mapping[str, Any]) -> None:
-        """Save a snapshot of the agent's own state (JSON, or what becomes JSON); the last one counts."""
+        """Save a snapshot of the agent's own state (JSON, or what becomes JSON); the last one counts.
+
+        The server has it when this returns, unless it is down: then it waits.
+        """
         await self._call(lambda: self._memory.save_checkpoint(state))
 
     async def load_checkpoint(self) -> str | None:
@@ -92,6 +72,10 @@ class UnifiedMemory:
     async def export(self) -> list[WorkflowTurn]:
         """Return every turn of the workflow from the home's archive, each once, by time; [] without a home."""
         return await self._call(self._memory.export)
+
+    async def flush(self) -> bool:
+        """Wait for the writes of all tiers, and try again what waits. Return True if nothing waits any more."""
+        return await self._call(self._memory.flush)
 
     async def status(self) -> dict[str, TierStatus]:
         """Return what became of the writes, for each tier that is on and for the archive."""

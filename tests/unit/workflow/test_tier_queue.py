@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
+from typing import Any
+
 import pytest
 
 from perdure.errors import TierFault, UsageError
+from perdure.workflow import tier_queue
 from perdure.workflow.tier_queue import MAX_WAITING, PAUSE_S, TierQueue
 
 
@@ -13,7 +19,7 @@ class Tier:
 
     def __init__(self) -> None:
         self.is_down, self.taken, self.tries, self.now_s = False, [], 0, 0.0
-        self.queue = TierQueue(clock=lambda: self.now_s)
+        self.queue = TierQueue(has_thread=False, clock=lambda: self.now_s)
 
     def write(self, key: str) -> None:
         self.queue.write(key, lambda: self.take(key))
@@ -100,3 +106,89 @@ def test_a_read_of_a_tier_that_is_down_gives_the_default():
 def test_a_fault_of_the_program_is_raised():
     with pytest.raises(ZeroDivisionError):
         Tier().queue.write("k", lambda: 1 // 0)
+
+
+# with a thread --------------------------------------------------------------------------------------------------
+
+
+class SlowTier:
+    """A tier that takes a write when the test lets it."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.may_go_on = threading.Semaphore(0)
+        self.queue = TierQueue()
+
+    def write(self, key: str) -> None:
+        self.queue.write(key, lambda: self.take(key))
+
+    def take(self, key: str) -> None:
+        assert self.may_go_on.acquire(timeout=30)
+        self.taken.append(key)
+
+
+def test_the_writer_does_not_wait_and_a_read_sees_its_writes():
+    tier = SlowTier()
+    for n in range(20):
+        tier.write(f"k{n}")
+    assert tier.taken == [] and tier.queue.status.waiting == 20 and not tier.queue.settle(0.01)
+    tier.may_go_on.release(20)
+    assert tier.queue.read(lambda: list(tier.taken), []) == [f"k{n}" for n in range(20)]
+    assert tier.queue.status.delivered == 20 and tier.queue.flush()
+
+
+def test_a_queue_is_behind_while_one_write_or_many_wait():
+    tier = SlowTier()
+    for key in "abc":
+        tier.write(key)
+    assert tier.queue.is_behind("a", 3) and tier.queue.is_behind("x", 2) and not tier.queue.is_behind("x", 3)
+    tier.may_go_on.release(3)
+    assert tier.queue.settle() and not tier.queue.is_behind("a", 0)
+
+
+def test_a_tier_that_is_slow_loses_nothing(monkeypatch):
+    """A full queue of a tier that is not down holds the writer up instead of dropping the oldest."""
+    monkeypatch.setattr(tier_queue, "MAX_WAITING", 5)
+    tier = SlowTier()
+    writer = threading.Thread(target=lambda: [tier.write(f"k{n}") for n in range(30)])
+    writer.start()
+    tier.may_go_on.release(30)
+    writer.join()
+    assert tier.queue.flush() and tier.taken == [f"k{n}" for n in range(30)]
+    assert tier.queue.status.dropped == 0
+
+
+def test_what_waits_is_tried_again_without_a_new_write(monkeypatch):
+    monkeypatch.setattr(tier_queue, "PAUSE_S", 0.01)
+    tries: list[int] = []
+
+    def write() -> None:
+        tries.append(1)
+        if len(tries) < 6:
+            raise TierFault("down")
+
+    tier = TierQueue()
+    tier.write("k", write)
+    for _ in range(500):
+        if tier.status.delivered:
+            break
+        time.sleep(0.01)
+    assert tier.status.delivered == 1 and len(tries) == 6 and tier.status.failed == 5
+
+
+def test_the_thread_of_a_queue_ends_and_comes_back(monkeypatch):
+    monkeypatch.setattr(tier_queue, "_IDLE_S", 0.0)
+    tier, names = TierQueue(), []
+    for n in range(50):
+        tier.write(f"k{n}", lambda: names.append(threading.current_thread().name))
+        assert tier.settle()
+    assert len(names) == 50 and set(names) == {"perdure-tier"}
+
+
+def test_a_fault_of_the_program_in_a_thread_holds_nobody_up(monkeypatch):
+    faults: queue.Queue[Any] = queue.Queue()
+    monkeypatch.setattr(threading, "excepthook", faults.put)
+    tier = TierQueue()
+    tier.write("k", lambda: 1 // 0)
+    assert not tier.settle(30)
+    assert faults.get(timeout=30).exc_type is ZeroDivisionError
