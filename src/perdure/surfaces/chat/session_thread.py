@@ -171,7 +171,7 @@ class SessionHolder:
         """Make or reject a change that the agent proposed. Raises UsageError, FloorMissing, EditRefused."""
         from perdure.agent.self_edit import decide_edit
 
-        return decide_edit(self.home, proposal, is_approved=is_approved, surface="chat")
+        return decide_edit(self.home, proposal, is_approved=is_approved, surface="chat").words
 
     def compact(self, focus: str, link: TurnLink) -> Boundary | None:
         """Make a summary of the middle of the session; None if nothing was left out. Raises ModelCancelled."""
