@@ -20,7 +20,7 @@ import perdure
 from perdure.errors import BotTaken, ConfigFault, ModelBusy, TokenRefused
 from perdure.formats.perdure import Message
 from perdure.models.chat import ChatReply, ToolCall
-from perdure.service.server import ask_health
+from perdure.service.client import ask_health
 from perdure.session.log import read_path
 from perdure.surfaces.cli import cli
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
