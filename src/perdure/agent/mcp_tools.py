@@ -36,7 +36,7 @@ from perdure.agent.mcp_client import McpAddress, connect, describe_fault, read_l
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import MCP_SEPARATOR
 from perdure.agent.tools.files import MAX_IMAGE_BYTES
-from perdure.agent.tools.output import take_first
+from perdure.agent.tools.output import KeptOutputs, take_first
 from perdure.environ import read_variable
 from perdure.formats.perdure import ImageEntry
 from perdure.models.chat import ToolSpec
@@ -110,7 +110,7 @@ class McpConnections:
         self.notices: list[str] = []
         self.readers: set[str] = set()  # the names of tools that the owner lets run as reading
         self._outputs, self._find_injections = outputs, find_injections
-        self._numbers = itertools.count(1)
+        self._numbers, self._kept = itertools.count(1), KeptOutputs()
         portal: Future[BlockingPortal] = Future()
         self._thread = threading.Thread(target=partial(anyio.run, _serve, portal), name="mcp", daemon=True)
         self._thread.start()
@@ -210,6 +210,7 @@ class McpConnections:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
                 file.write(text)
+            self._kept.add(path)
             n_lines = text.count("\n") + 1
             lines = [*lines, "", f"[The first {len(lines):,} of {n_lines:,} lines. read_file shows all: {path}]"]
         return ToolOutput("\n".join(lines) or "[no output]", is_error=bool(result.is_error), images=tuple(images))

@@ -110,6 +110,16 @@ def test_the_person_sees_what_an_edit_would_change(folders: ProjectFolders) -> N
     assert (folders.root / "a.txt").read_text() == "one\ntwo\n"
 
 
+def test_a_long_change_says_how_much_of_it_is_not_shown(folders: ProjectFolders) -> None:
+    """3,000 new lines and 3 lines of the head, of which 2,000 are shown."""
+    requests: list[PermissionRequest] = []
+    gate = PermissionGate(folders, on_ask=requests.append)
+    gate.decide(call("write_file", path="a.txt", text="x\n" * 3000))
+    change = requests[0].change
+    assert change is not None
+    assert change.diff.splitlines()[-1] == "[1,003 more lines of the diff are not shown.]"
+
+
 def test_the_person_is_asked_with_the_reason(folders: ProjectFolders) -> None:
     requests: list[PermissionRequest] = []
 
