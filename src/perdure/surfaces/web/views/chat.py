@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -312,40 +312,35 @@ def set_mode(visit: Visit) -> Redirect:
 
 def use_model(visit: Visit) -> ViewResult:
     """Let another model answer from here on, until the session is given up."""
-    session, model = visit.path_params["session"], visit.form.get("model", "").strip()
-    try:
-        if not model:
-            raise UsageError("write a role (`helper`), or the name of a model at the provider of the resident")
-        if not visit.live.resume(visit.home, session, WEB).use_model(model):
-            raise UsageError(_ANSWERING)
-    except (UsageError, ConfigFault) as error:
-        return _show_chat(visit, error=_explain(error))
-    return Redirect(f"/chat/{session}", f"{model} answers from here on.")
+    model = visit.form.get("model", "").strip()
+    if not model:
+        return _show_chat(visit, error="write a role (`helper`), or a model at the provider of the resident")
+    return _change_session(visit, lambda live: live.use_model(model), f"{model} answers from here on.")
 
 
 def set_title(visit: Visit) -> ViewResult:
     """Give the session a title, instead of its first message."""
-    session, title = visit.path_params["session"], one_line(visit.form.get("title", ""), _TITLE_CHARS)
-    try:
-        if not title:
-            raise UsageError("write a title first")
-        if not visit.live.resume(visit.home, session, WEB).set_title(title):
-            raise UsageError(_ANSWERING)
-    except (UsageError, ConfigFault) as error:
-        return _show_chat(visit, error=_explain(error))
-    return Redirect(f"/chat/{session}", "The conversation has its title.")
+    title = one_line(visit.form.get("title", ""), _TITLE_CHARS)
+    if not title:
+        return _show_chat(visit, error="write a title first")
+    return _change_session(visit, lambda live: live.set_title(title), "The conversation has its title.")
 
 
 def compact(visit: Visit) -> ViewResult:
     """Let a summary stand for the middle of the session; it can be stopped like an answer."""
-    session = visit.path_params["session"]
     request = TurnRequest(visit.form.get("focus", "").strip(), is_compaction=True)
+    return _change_session(visit, lambda live: live.start_turn(request) is not None)
+
+
+def _change_session(visit: Visit, work: Callable[[LiveSession], bool], notice: str = "") -> ViewResult:
+    """Do something with a session. work: returns False while an answer goes on."""
+    session = visit.path_params["session"]
     try:
-        if visit.live.resume(visit.home, session, WEB).start_turn(request) is None:
+        if not work(visit.live.resume(visit.home, session, WEB)):
             raise UsageError(_ANSWERING)
     except (UsageError, ConfigFault) as error:
         return _show_chat(visit, error=_explain(error))
-    return Redirect(f"/chat/{session}")
+    return Redirect(f"/chat/{session}", notice)
 
 
 _BIG = captures.MAX_BYTES  # files come with the form
