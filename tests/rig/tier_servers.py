@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,18 +15,9 @@ from typing import Any
 
 import pytest
 
+from rig.waiting import find_free_ports
+
 _START_S = 60.0
-
-
-def find_free_ports(n: int) -> list[int]:
-    """Ports that nobody uses now, below those that the system gives away; plus 10,000 each is a port, too."""
-    ports: list[int] = []
-    while len(ports) < n:
-        port = random.randrange(12_000, 32_000)
-        with socket.socket() as candidate, contextlib.suppress(OSError):
-            candidate.bind(("127.0.0.1", port))
-            ports.append(port)
-    return ports
 
 
 class ServerProcess:
