@@ -18,13 +18,22 @@ HOME_PACKAGES = {
     "simsimd",
 }  # archive, index, models, YAML pages
 HOME_FOLDERS = (
+    "agent/",
+    "eval/",
     "frameworks/",
     "models/weights/",
     "samples/",
+    "surfaces/acp/",
+    "surfaces/agent_api/",
+    "surfaces/chat/",
     "surfaces/cli/scenes/",
-    "surfaces/web/static/",
+    "surfaces/http/",
+    "surfaces/mail/",
+    "surfaces/proxy/",
+    "surfaces/telegram/",
+    "surfaces/web/",
     "workflow/",
-)  # below src/perdure: data, and packages that no command imports
+)  # below src/perdure: data, and packages that no command of a thin machine imports
 
 
 def find_main(root: str) -> Path:

@@ -101,8 +101,18 @@ class AgentRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pid: int = 0
     n_tries: int = 0
     started_at: datetime | None = None  # of the last try
+    started_s: float | None = None  # the same on the monotonic clock of the machine, which stops while it sleeps
     lost_sessions: tuple[str, ...] = ()  # of earlier tries, whose processes were lost
     envelope: AgentEnvelope | None = None
+
+
+def count_running_s(run: AgentRun, now_s: float) -> float:
+    """Return for how many seconds the last try of a run has been running, without those in which the machine slept.
+
+    now_s: of the monotonic clock, which all processes share until the machine starts anew. 0 for a run that began
+    before the last start, or whose beginning nobody wrote down.
+    """
+    return max(0.0, now_s - run.started_s) if run.started_s is not None else 0.0
 
 
 class AgentQueue:

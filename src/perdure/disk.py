@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from perdure.errors import Busy, DiskFull, NetworkFileSystem, PerdureError, ReadOnlyHome
@@ -40,6 +40,19 @@ def to_perdure_error(error: OSError, path: Path) -> PerdureError | None:
     if error.errno in _FULL_ERRNOS:
         return DiskFull(str(path))
     return ReadOnlyHome(str(path)) if error.errno in _READ_ONLY_ERRNOS else None
+
+
+@contextlib.contextmanager
+def hold_alone(path: Path, refuse: Callable[[], PerdureError]) -> Iterator[None]:
+    """Hold the lock of work that one process does at a time, for the block. refuse: makes the error for others."""
+    make_folder(path.parent)
+    try:
+        with lock_file(path, wait_s=0.3):  # another process may only be checking who holds it
+            yield
+    except Busy as error:
+        if error.detail != str(path):
+            raise
+        raise refuse() from error
 
 
 def make_folder(path: Path) -> None:

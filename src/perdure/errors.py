@@ -58,6 +58,7 @@ PerdureError
 │   ├── TurnBudgetSpent
 │   ├── BudgetSpent
 │   ├── MeterFault
+│   │   └── MeterFull
 │   ├── TextRefused
 │   ├── PictureUnreadable
 │   ├── VectorRefused
@@ -382,6 +383,10 @@ class BudgetSpent(ModelFault):
 
 class MeterFault(ModelFault):
     """The cost of models cannot be recorded, so no model is called. Make the folder `run/` of the home writable."""
+
+
+class MeterFull(MeterFault):
+    """The disk is full: the cost of models cannot be recorded, so no model is called. Free some space and try again."""
 
 
 class TextRefused(ModelFault):

@@ -22,7 +22,17 @@ from perdure.archive.memory_events import STORED
 from perdure.capture import credential, policy, session_file, transcripts
 from perdure.captures import Captures
 from perdure.connections import Connections, utc_now
-from perdure.errors import ArchiveFault, CredentialFault, HomeFault, IndexFault, MemoryMissing, NotFound, UsageError
+from perdure.errors import (
+    ArchiveFault,
+    Busy,
+    CredentialFault,
+    DeliveryMissing,
+    HomeFault,
+    IndexFault,
+    MemoryMissing,
+    NotFound,
+    UsageError,
+)
 from perdure.index import catchup, keyword, runs
 from perdure.index.memory_replay import get_chain
 from perdure.regex import lazy_re
@@ -88,8 +98,10 @@ class Forgetting:
         if report.digest != digest:
             raise UsageError("nothing was deleted: something else matches by now; look at it again")
         memory_ids = [memory.memory_id for memory in memories]
+        output_files = self._forget_outputs(targets, memories, request.query)
         changed = self.apply(targets, memories=memory_ids, floor_lines=lines)
-        return self._add_what_stays(replace(report, rewritten_runs=tuple(changed)), request.query, targets, ())
+        report = self._add_what_stays(replace(report, rewritten_runs=tuple(changed)), request.query, targets, ())
+        return replace(report, output_files=tuple(output_files))
 
     def _add_what_stays(
         self, report: ForgetReport, query: str, targets: Sequence[ForgetTarget], lines: Sequence[FloorLine]
@@ -100,8 +112,12 @@ class Forgetting:
         for line in lines:
             rows.pop((line.name, line.line), None)
         left_lines = tuple((name, line, op) for (name, line), op in rows.items())
+        output_files = self._forget_outputs(targets, report.memories, query, is_dry=True)
         left_files = [str(path.relative_to(self._path)) for path in self.list_files_left(targets, query)]
-        return replace(report, left_lines=left_lines, left_files=tuple(left_files))
+        left_files = [name for name in left_files if not name.startswith(tuple(output_files))]
+        return replace(
+            report, left_lines=left_lines, left_files=tuple(left_files), output_files=tuple(output_files)
+        )  # fmt: skip
 
     def _select(self, request: ForgetRequest) -> tuple[list[ForgetTarget], list[Memory], list[FloorLine]]:
         """Return the (turns, memories, lines of the floor) of a request, with the memories that were made from them."""
@@ -330,6 +346,34 @@ class Forgetting:
         paths = {memory.path for memory in memories if memory.how == STORED}
         with contextlib.closing(StateFile(self._path, self._user)) as state:
             state.forget(texts, paths=paths, sessions=sessions)
+
+    def _forget_outputs(
+        self, doomed: Sequence[ForgetTarget], memories: Sequence[Memory], query: str, *, is_dry: bool = False
+    ) -> list[str]:  # fmt: skip
+        """Delete messages that wait for a target, and outputs of commands, with these words; return their paths.
+
+        Nobody but the home's own user has them deleted: they belong to no user. is_dry: delete nothing.
+        """
+        from perdure.delivery.queue import DeliveryQueue
+        from perdure.floor import forget
+        from perdure.jobs import JobLog
+
+        if self._user != self._connections.config.user:
+            return []
+        texts = [target.turn.text("text", "pasted") for target in doomed if target.turn is not None]
+        matches = forget.make_matcher(query, [*texts, *(memory.text for memory in memories)])
+        queue, job_log = DeliveryQueue(self._path, self._connections.config.delivery), JobLog(self._path)
+        paths: list[str] = []
+        for delivery_id in queue.list_holding(matches):
+            with contextlib.suppress(Busy, DeliveryMissing):  # it is being sent: list_files_left names it
+                if not is_dry:
+                    queue.drop(delivery_id)
+                paths.append(f"deliveries/{delivery_id}")
+        for job in job_log.list_holding(matches):
+            if not is_dry:
+                job_log.drop_outputs(job, matches)
+            paths.append(f"run/jobs/{job}.json")
+        return paths
 
     def apply_tombstones(self) -> list[str]:
         """Apply what is recorded as forgotten and not yet applied; return the ids of the runs that changed."""

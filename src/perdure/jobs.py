@@ -152,11 +152,8 @@ class JobLog:
 
     def read_history(self, job: str) -> list[JobRun]:
         """Return the runs, oldest first; of those that did nothing only the last is kept."""
-        try:
-            raw = (self._folder / f"{job}.jsonl").read_bytes()
-        except OSError:
-            return []
-        return [job_run for line in raw.splitlines() if (job_run := _decode_run(line))][-MAX_RUNS:]
+        lines = _read_lines(self._folder / f"{job}.jsonl")
+        return [job_run for line in lines if (job_run := _decode_run(line))][-MAX_RUNS:]
 
     def drop_user(self, user: str) -> None:
         """Remove a user and their results from every record; delete a run that was for them alone."""
@@ -171,6 +168,22 @@ class JobLog:
             ]
             if kept_runs != runs:
                 replace_file(path, b"".join(_encode_run(run) + b"\n" for run in kept_runs), sync=False)
+
+    def list_holding(self, matches: Callable[[str], bool]) -> list[str]:
+        """Return the jobs of which a recorded output, or reason, has words that match."""
+        return sorted(
+            path.stem
+            for path in self._folder.glob("*.json")
+            if any(matches(_read_words(run)) for run in (*self.read_history(path.stem), self.read_latest(path.stem)))
+        )
+
+    def drop_outputs(self, job: str, matches: Callable[[str], bool]) -> None:
+        """Delete what runs of a job said, where its words match. That they ran, and how it ended, stays."""
+        for path in (self._folder / f"{job}.json", self._folder / f"{job}.jsonl"):
+            runs = [run for line in _read_lines(path) if (run := _decode_run(line))]
+            kept_runs = [replace(run, output="", why="") if matches(_read_words(run)) else run for run in runs]
+            if kept_runs != runs:
+                replace_file(path, b"".join(_encode_run(run) + b"\n" for run in kept_runs))
 
     def list_paused(self) -> set[str]:
         """Return the jobs that the clock must not start. The owner decides this; it is not derived."""
@@ -209,6 +222,17 @@ class JobLog:
         lines = path.read_bytes().splitlines(keepends=True)
         if len(lines) > 2 * MAX_RUNS:
             replace_file(path, b"".join(lines[-MAX_RUNS:]), sync=False)
+
+
+def _read_lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines()
+    except OSError:
+        return []
+
+
+def _read_words(job_run: JobRun | None) -> str:
+    return f"{job_run.why}\n{job_run.output}" if job_run else ""
 
 
 def _run_work(started_run: JobRun, work: Callable[[], JobResult], now: Callable[[], datetime]) -> JobRun:

@@ -30,6 +30,11 @@ class LazyModule:
         return value
 
 
+def is_left_out(error: ModuleNotFoundError) -> bool:
+    """Return True if what cannot be imported is a part of Perdure that its client is installed without."""
+    return (error.name or "").startswith("perdure.")
+
+
 def is_installed(name: str) -> bool:
     """Return True if a package can be imported."""
     return importlib.util.find_spec(name) is not None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.lazy_module import LazyModule
@@ -16,6 +19,18 @@ else:
 
 
 _RETRY_S = 0.005
+_LOG_INDEX_BYTES = 32768  # SQLite grows the index of its write-ahead log by this much
+
+
+def is_disk_full(error: BaseException, folder: Path) -> bool:
+    """Return True if SQLite, or the operating system, failed because the disk of a folder is full.
+
+    SQLite calls it an error of input and output where the index of its write-ahead log cannot grow.
+    """
+    if isinstance(error, apsw.IOError):
+        space = os.statvfs(folder)
+        return space.f_bavail * space.f_frsize < _LOG_INDEX_BYTES
+    return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
 
 
 def use_wal(db: apsw.Connection) -> None:

@@ -266,6 +266,7 @@ class ForgetReport:
     digest: str  # names the items, memories and lines: what was shown is what is deleted
     left_lines: tuple[tuple[str, str, str], ...] = ()  # (page or id, line, write, card, propose, file or ""): they stay
     left_files: tuple[str, ...] = ()  # paths below the home, that may hold the same words; they stay
+    output_files: tuple[str, ...] = ()  # messages that wait for a target, and records of commands: paths; they go too
     rewritten_runs: tuple[str, ...] = ()  # empty in a preview
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.cookiejar import CookieJar
@@ -25,6 +23,7 @@ from rig.bot_api import TOKEN, BotApiServer
 from rig.mail_home import make_mail, put_mail, write_mail_settings
 from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer, Request
+from rig.waiting import find_free_ports, wait_for
 
 TOLD = "We decided: the staging server of tidepool listens on port 9417."
 ASKED = "Which port does the staging server of tidepool listen on? The {} asks."
@@ -39,24 +38,6 @@ class PortReader(ModelServer):
         super().keep(request)
         port = re.search(r"listens on port (\d{4})", json.dumps(request.body))
         return Answer(f"It listens on port {port[1]}." if port else "I do not know.")
-
-
-def find_free_ports(n: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(n)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def wait_for(look: Callable[[], Any], what: str) -> Any:
-    ends_s = time.monotonic() + LIMIT_S
-    while not (seen := look()):
-        assert time.monotonic() < ends_s, f"it never was: {what}"
-        time.sleep(0.1)
-    return seen
 
 
 class Everywhere:
@@ -79,7 +60,7 @@ class Everywhere:
         }  # fmt: skip
         line = [sys.executable, "-m", "perdure.surfaces.cli", "serve"]
         self.process = subprocess.Popen(line, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(self.is_answering, "a resident home that answers")
+        wait_for(self.is_answering, "a resident home that answers", limit_s=LIMIT_S)
 
     def is_answering(self) -> bool:
         assert self.process.poll() is None, "it has ended"
@@ -114,7 +95,11 @@ class Everywhere:
         assert token
         form = urlencode({"text": text, "token": token[1]}).encode()
         chat = browser.open(urljoin(first.url, "/chat"), form).url
-        return str(wait_for(lambda: self.find_answer(browser.open(chat).read().decode()), "an answer on the page"))
+        return str(
+            wait_for(
+                lambda: self.find_answer(browser.open(chat).read().decode()), "an answer on the page", limit_s=LIMIT_S
+            )
+        )
 
     def find_answer(self, text: str) -> str:
         found = re.search(r"It listens on port \d{4}\.|I do not know\.", text)
@@ -123,11 +108,11 @@ class Everywhere:
     def ask_in_telegram(self, text: str) -> str:
         self.bot.add_message(text)
         found = lambda: next(filter(None, map(self.find_answer, self.bot.list_texts(11))), "")  # noqa: E731
-        return str(wait_for(found, "an answer in Telegram"))
+        return str(wait_for(found, "an answer in Telegram", limit_s=LIMIT_S))
 
     def ask_by_mail(self, text: str) -> str:
         put_mail(self.spool, "1", make_mail(text))
-        reply = wait_for(lambda: self.mail.messages, "an answer by mail")[0][1]
+        reply = wait_for(lambda: self.mail.messages, "an answer by mail", limit_s=LIMIT_S)[0][1]
         return str(reply.get_content())
 
 
@@ -169,4 +154,6 @@ def test_the_same_fact_is_known_on_every_surface(everywhere: Everywhere, client:
     assert {name: ANSWER in ask(ASKED.format(name)) for name, ask in surfaces.items()} == dict.fromkeys(surfaces, True)
     with perdure.open(everywhere.home, user="tester") as opened:
         for name in surfaces:
-            wait_for(lambda name=name: name in find_first(opened, name), f"{name} at the top of a search")
+            wait_for(
+                lambda name=name: name in find_first(opened, name), f"{name} at the top of a search", limit_s=LIMIT_S
+            )

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from perdure.formats.perdure import Message
 from perdure.session.log import list_session_ids, read_path
 from rig.editor import MODULE, Editor, make_environment, open_editor
 from rig.model_server import Answer, ModelServer
+from rig.waiting import wait_for
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -708,23 +708,25 @@ def test_huge_prompts(home, project, model) -> None:
     assert "more than 67,108,864 bytes" in answers[1]["error"]["message"]
 
 
+def send_prompt(process: subprocess.Popen[bytes], project: Path, text: str) -> None:
+    """Begin a session, and send a message in it."""
+    assert process.stdin and process.stdout
+    process.stdin.write(BEGIN + make_line(1, "session/new", cwd=str(project), mcpServers=[]))
+    process.stdin.flush()
+    message: Any = {}
+    while message.get("id") != 1:
+        message = json.loads(process.stdout.readline())
+    prompt = [{"type": "text", "text": text}]
+    process.stdin.write(make_line(2, "session/prompt", sessionId=message["result"]["sessionId"], prompt=prompt))
+    process.stdin.flush()
+
+
 def test_a_broken_pipe_ends_the_process_and_keeps_the_turn(home, project, model) -> None:
     model.answers = [Answer("Once upon a time", pause_s=0.5)]
     with start_raw(home) as process:
         assert process.stdin and process.stdout and process.stderr
-        process.stdin.write(BEGIN + make_line(1, "session/new", cwd=str(project), mcpServers=[]))
-        process.stdin.flush()
-        message: Any = {}
-        while message.get("id") != 1:
-            message = json.loads(process.stdout.readline())
-        prompt = [{"type": "text", "text": "tell a story"}]
-        session = message["result"]["sessionId"]
-        process.stdin.write(make_line(2, "session/prompt", sessionId=session, prompt=prompt))
-        process.stdin.flush()
-        deadline_s = time.monotonic() + 30
-        while not model.requests:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        send_prompt(process, project, "tell a story")
+        wait_for(lambda: model.requests, limit_s=30)
         process.stdout.close()
         assert process.wait(30) == 0  # standard input is still open
         assert b"Traceback" not in process.stderr.read()
@@ -736,19 +738,9 @@ def test_a_client_that_stops_reading_cannot_hold_the_turn(home, project, model) 
     model.answers = [Answer("x" * 300_000, n_events=1, hangs=True, pause_s=0.01)]
     with start_raw(home) as process:
         assert process.stdin and process.stdout
-        process.stdin.write(BEGIN + make_line(1, "session/new", cwd=str(project), mcpServers=[]))
-        process.stdin.flush()
-        message: Any = {}
-        while message.get("id") != 1:
-            message = json.loads(process.stdout.readline())
-        prompt = [{"type": "text", "text": "tell a long story"}]
-        session = message["result"]["sessionId"]
-        process.stdin.write(make_line(2, "session/prompt", sessionId=session, prompt=prompt))
-        process.stdin.flush()
-        deadline_s = time.monotonic() + 30
-        while count_waiting_bytes(process.stdout.fileno()) < 60_000:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        send_prompt(process, project, "tell a long story")
+        output = process.stdout.fileno()
+        wait_for(lambda: count_waiting_bytes(output) >= 60_000, limit_s=30)
         process.stdin.close()
         assert process.wait(30) == 0
     story = read_messages(home)[1]

@@ -20,6 +20,7 @@ from perdure.session.log import read_tree
 from rig.agent_project import PNG
 from rig.model_server import Answer, ModelServer
 from rig.served_agent import ServedAgent
+from rig.waiting import wait_for
 
 openai = pytest.importorskip("openai")
 anthropic = pytest.importorskip("anthropic")
@@ -83,13 +84,6 @@ def list_messages(at: ServedAgent, session: str) -> list[tuple[str, str]]:
 def read_model_words(model: ModelServer) -> str:
     """All that the model read in the newest request."""
     return json.dumps(model.requests[-1].body, ensure_ascii=False)
-
-
-def wait_for(is_true: Callable[[], object], limit_s: float = 10.0) -> None:
-    ends_s = time.monotonic() + limit_s
-    while not is_true():
-        assert time.monotonic() < ends_s, "it did not happen"
-        time.sleep(0.05)
 
 
 # conversations ----------------------------------------------------------------------------------------------------

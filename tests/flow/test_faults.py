@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from click.testing import CliRunner
 
 import perdure
 from perdure.errors import (
@@ -27,8 +28,10 @@ from perdure.session.calls import Tool, ToolOutput
 from perdure.session.catalog import list_sessions
 from perdure.session.log import read_path
 from perdure.session.session import open_session
+from perdure.surfaces.cli import cli
 from perdure.testing import ScriptedChat
 from perdure.types import Origin
+from rig.model_server import ModelServer
 
 
 def mount(*words):
@@ -125,6 +128,21 @@ def test_a_session_on_a_full_disk_goes_on_later(small_disk):
         assert texts == ["Hello.", "One.", "Look at it.", "I look.", INTERRUPTED, "And now?", "Two."]
         assert home.upkeep.verify().ok
     assert not list((small_disk / "home" / "outbox").rglob("*.unreadable"))
+
+
+def test_a_question_on_a_full_disk_names_the_disk(small_disk):
+    """No model is called, because its cost could not be recorded; what failed is the disk, not a right."""
+    home = small_disk / "home"
+    with ModelServer() as server:
+        perdure.open(home, user="ada").close()
+        settings = f'provider = "openai"\nmodel = "m"\nurl = "{server.url}/v1"\nwindow_tokens = 32000\n'
+        (home / "config.toml").write_text(f"[models.roles.resident]\n{settings}")
+        assert CliRunner().invoke(cli, ["ask", "One?", "--home", str(home)]).exit_code == 0
+        fill(small_disk)
+        refused = CliRunner().invoke(cli, ["ask", "Two?", "--home", str(home)])
+        assert refused.exit_code == 1 and "he disk is full" in refused.output and "writable" not in refused.output
+        (small_disk / "ballast").unlink()
+        assert CliRunner().invoke(cli, ["ask", "Two?", "--home", str(home)]).exit_code == 0
 
 
 def test_an_import_on_a_full_disk(small_disk, message, tmp_path):

@@ -5,6 +5,7 @@ Every byte is searched: free pages and logs of databases, packs unpacked, caches
 
 import json
 import shlex
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
@@ -13,8 +14,12 @@ from perdure import turn
 from perdure.archive.archive import QUARANTINE
 from perdure.archive.injections import SHADOW
 from perdure.capture.events import HookEvent
+from perdure.config import DeliveryConfig
+from perdure.delivery.queue import DeliveryQueue
+from perdure.jobs import JobLog, JobResult
 from perdure.surfaces.cli import cli
 from perdure.surfaces.memory_tool.tool import MemoryTool
+from perdure.types import ForgetRequest
 from perdure.upkeep import restore
 
 WORD = b"quokka"
@@ -29,6 +34,20 @@ def run(home, *words):
 
 def say_it(message):
     return message("user", f"We decided: {PLACE}", 1) + message("assistant", "A quokka, noted.", 2)
+
+
+def queue_and_work(home):
+    """Leave a message that waits, with a file, and what a command said; and one of each without the word."""
+    queue = DeliveryQueue(home.path, {"out": DeliveryConfig(kind="file", folder=str(home.path.parent / "out"))})
+    report = home.path.parent / "report.txt"
+    report.write_text("The quokka ate.")
+    queue.submit("out", "The report:\nquokka, boat")
+    queue.submit("out", "The report", files=[report])
+    queue.submit("out", "The boat leaks.")
+    report.unlink()
+    for output in ("fed the\nquokka\n", "fed the boat\n"):
+        work = JobResult("fed", output=output)
+        JobLog(home.path).run("zoo", lambda work=work: work, trigger="person", now=lambda: datetime.now(UTC))
 
 
 def say_and_write(home, message):
@@ -49,6 +68,7 @@ def say_and_write(home, message):
     home.floor.allow(suspect, location="notes.md")
     home.floor.write("diary/2026-01-14", suspect + "\n")
     MemoryTool(home).create("/memories/zoo.md", "The quokka file\n" + "filler\n" * 10)
+    queue_and_work(home)
     home.search("quokka")
     home.recall("where does the quokka live?")
     home.context("quokka")
@@ -87,6 +107,23 @@ def test_what_is_left_is_listed_with_its_command(full, grep):
     assert commands["- say quokka often"].startswith("perdure floor forget edit-")
     left = forget_all(full)
     assert (left["left_on_floor"], left["left_files"]) == ([], []) and grep(full.path, WORD) == []
+
+
+def test_waiting_messages_and_outputs_of_commands_go_too(full):
+    """The preview shows them; what holds other words stays, and so does the record that a command ran."""
+    queue, job_log = DeliveryQueue(full.path, {}), JobLog(full.path)
+    seen = full.forgetting.preview(ForgetRequest(query="quokka")).output_files
+    assert (
+        len(seen) == 3 and seen[-1] == "run/jobs/zoo.json" and all(name.startswith("deliveries/") for name in seen[:2])
+    )
+    assert len(queue.list_deliveries()) == 3 and job_log.read_history("zoo")[0].output
+    full.close()
+    report = json.loads(run(full, "forget", "--query", "quokka", "--yes", "--json"))["result"]
+    assert tuple(report["output_files"]) == seen
+    assert [delivery.text for delivery in queue.list_deliveries()] == ["The boat leaks."]
+    assert [(job_run.result, job_run.output) for job_run in job_log.read_history("zoo")] == [
+        ("done", ""), ("done", "fed the boat\n"),
+    ]  # fmt: skip
 
 
 def test_one_command_takes_the_floor_along(full, opened, grep):

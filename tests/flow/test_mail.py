@@ -27,10 +27,10 @@ from perdure.surfaces.cli import cli
 from perdure.surfaces.mail.inbox import MailInbox
 from rig.agent_project import PNG
 from rig.mail_home import PASS, SECRET, answer_once, make_mail, put_mail, write_mail_settings
-from rig.mail_killer import check_answers, kill_at_every_step
+from rig.mail_killer import check_answers, kill_at_every_mail_step
 from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer
-from rig.telegram import wait_for
+from rig.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -434,7 +434,7 @@ def test_the_resident_home_answers_mail(home: Path, spool: Path, server: MailSer
 def test_a_kill_between_any_two_steps_answers_once(home: Path, spool: Path, server: MailServer) -> None:
     """Killed before each file operation of inbox and spool, each connection, each line to the server, each question."""
     write_mail_settings(home, server.port, "per_hour = 1000")
-    n_kills = kill_at_every_step(home, lambda n: put_mail(spool, str(n), make_mail(f"message {n}", number=n)))
+    n_kills = kill_at_every_mail_step(home, lambda n: put_mail(spool, str(n), make_mail(f"message {n}", number=n)))
     n_unsure, n_interrupted = check_answers(home, server, n_kills)
     assert n_kills > 25 and 1 <= n_unsure <= 6 and n_interrupted == 1
     typed = [message.text for messages in read_messages(home) for message in messages if message.role == "user"]

@@ -22,9 +22,9 @@ from perdure.testing import ScriptedChat
 from rig.certificate import make_certificate
 from rig.dovecot import DovecotServer, find_dovecot
 from rig.mail_home import answer_once, make_mail, write_mail_settings
-from rig.mail_killer import check_answers, kill_at_every_step
+from rig.mail_killer import check_answers, kill_at_every_mail_step
 from rig.mail_server import PASSWORD, USER, MailServer
-from rig.telegram import wait_for
+from rig.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not find_dovecot(), reason="Dovecot is not installed")
 
@@ -185,7 +185,7 @@ def test_starttls_with_an_authority_of_ones_own(tmp_path: Path, smtp: MailServer
 def test_a_kill_between_any_two_steps_answers_once(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
     with (home / "config.toml").open("a") as file:
         file.write("\nper_hour = 1000\n")
-    n_kills = kill_at_every_step(home, lambda n: imap.add(make_mail(f"message {n}", number=n)))
+    n_kills = kill_at_every_mail_step(home, lambda n: imap.add(make_mail(f"message {n}", number=n)))
     n_unsure, n_interrupted = check_answers(home, smtp, n_kills)
     assert n_kills > 40 and 1 <= n_unsure <= 6 and n_interrupted == 1
     assert sum("\\Answered" in flags for flags in imap.read_flags()) == n_kills + 1 - n_unsure

@@ -40,6 +40,7 @@ from rig.clients import kept_prefix
 from rig.resident import ScriptedResident
 from rig.tap import remove_added
 from rig.upstream import Reply, Sent, Upstream
+from rig.waiting import wait_for
 
 DATA = Path(__file__).parents[1] / "data" / "proxy"
 PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
@@ -92,13 +93,6 @@ def call(base: str, path: str = "/v1/messages", body: bytes = ONE, *, method: st
         return answer.status, answer.getheaders(), answer.read()
     finally:
         connection.close()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    ends_s = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
 
 
 def reply_like_a_model(sent: Sent) -> Reply:

@@ -20,14 +20,16 @@ import perdure
 from perdure.errors import BotTaken, ConfigFault, ModelBusy, TokenRefused
 from perdure.formats.perdure import Message
 from perdure.models.chat import ChatReply, ToolCall
-from perdure.service.server import ask_health
+from perdure.service.client import ask_health
 from perdure.session.log import read_path
 from perdure.surfaces.cli import cli
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
 from rig.agent_project import PNG
 from rig.bot_api import TOKEN, BotApiServer
 from rig.model_server import Answer, ModelServer
-from rig.telegram import RunningBot, wait_for, write_settings
+from rig.step_killer import kill_at_every_step
+from rig.telegram import RunningBot, write_settings
+from rig.waiting import wait_for
 
 WRITE = ("write_file", {"path": "a.txt", "text": "a"})
 
@@ -569,7 +571,7 @@ def test_check_answers_as_json(home: Path, server: BotApiServer) -> None:
     assert shown["result"]["bot"] == "perdure_bot" and shown["result"]["users"] == ["11"]
 
 
-DRIVER = """
+WORK = """
 import os, signal, sys, threading, time
 from pathlib import Path
 import perdure
@@ -608,42 +610,13 @@ def work(number, max_steps):
     stop_event.set()
     bot.close()
     os._exit(0)
-
-
-number = 0
-while True:
-    print(number, flush=True)
-    sys.stdin.readline()
-    ended = []
-    for max_steps in (number, 1 << 30):
-        child = os.fork()
-        if child == 0:
-            work(number, max_steps)
-        ended.append(os.waitpid(child, 0)[1])
-    assert ended[1] == 0, ended
-    if ended[0] == 0:
-        break
-    number += 1
-print("end", flush=True)
 """
 
 
 @pytest.mark.slow
 def test_a_kill_between_any_two_steps_loses_and_repeats_no_update(home: Path, server: BotApiServer) -> None:
     """Killed before each file operation of the inbox and each connection, in one home, message after message."""
-    words = [sys.executable, "-c", DRIVER, str(home)]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as driver:
-        assert driver.stdin and driver.stdout and driver.stderr
-        n_kills = 0
-        while (line := driver.stdout.readline().strip()).isdigit():
-            n_kills = int(line)
-            server.add_message(f"message {n_kills}")
-            driver.stdin.write("\n")
-            driver.stdin.flush()
-        driver.stdin.close()
-        assert line == "end", driver.stderr.read()
+    n_kills = kill_at_every_step(WORK, home, lambda number: server.add_message(f"message {number}"))
     typed = [message.text for message in read_messages(home) if message.role == "user"]
     assert n_kills > 15 and typed == [f"message {n}" for n in range(n_kills + 1)]
     texts = server.list_texts()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import shlex
 import signal
 import socket
@@ -25,7 +26,11 @@ from rig.remote import SECRET, Asked, Said, ScriptedRemote
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
 HEAVY = ("apsw", "msgspec", "numpy", "onnxruntime", "rich", "backports", "cronsim", "markdown_it", "yaml")
-HOME_ONLY = ("apsw", "numpy", "onnxruntime", "backports", "yaml")  # what perdure-client is installed without
+HOME_FOLDERS = runpy.run_path(str(Path(__file__).parents[2] / "packaging/client/hatch_build.py"))["HOME_FOLDERS"]
+HOME_ONLY = (  # what perdure-client is installed without
+    "apsw", "numpy", "onnxruntime", "backports", "yaml",
+    *(f"perdure.{folder.removesuffix('/').replace('/', '.')}" for folder in HOME_FOLDERS),
+)  # fmt: skip
 
 
 def block(packages: tuple[str, ...]) -> str:
@@ -34,7 +39,7 @@ def block(packages: tuple[str, ...]) -> str:
 import sys
 class Block:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {packages!r}:
+        if any(name == package or name.startswith(package + ".") for package in {packages!r}):
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Block())
 find = __import__("importlib.util").util.find_spec
@@ -756,6 +761,9 @@ def test_client_works_without_what_only_a_home_needs(joined: tuple[Tower, Machin
         ["remember", "this"],
         ["serve"],
         ["verify"],
+        ["agents"],
+        ["jobs"],
+        ["ask", "this"],
     ):
         done = laptop.run(*words, missing=HOME_ONLY)
         assert done.returncode == 3 and "This is the client" in done.stderr, (words, done.stderr)

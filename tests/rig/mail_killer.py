@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from perdure.surfaces.mail.inbox import MailInbox
 from rig.mail_server import MailServer
+from rig.step_killer import kill_at_every_step
 
 # A step: a change of a file of inbox or incoming mail, a connection, a line to a server, a question to the model.
 # The kill comes before it. Lines to a server raise no audit event, so `send` is counted by a wrapper.
-DRIVER = """
+WORK = """
 import imaplib, os, signal, smtplib, sys, threading
 from pathlib import Path
 import perdure
@@ -61,45 +60,12 @@ def work(number, max_steps):
     responder.run(threading.Event(), is_once=True)
     left = 1 << 30
     os._exit(0)
-
-
-number = 0
-while True:
-    print(number, flush=True)
-    sys.stdin.readline()
-    ended = []
-    for max_steps in (number, 1 << 30):
-        child = os.fork()
-        if child == 0:
-            work(number, max_steps)
-        ended.append(os.waitpid(child, 0)[1])
-    assert ended[1] == 0, ended
-    if ended[0] == 0:
-        break
-    number += 1
-print("end", flush=True)
 """
 
 
-def kill_at_every_step(home: Path, put: Callable[[int], None]) -> int:
-    """Kill before the first step of mail 0, the second of mail 1, and so on; return the number of steps.
-
-    put: brings the mail of a number.
-    """
-    words = [sys.executable, "-c", DRIVER, str(home)]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as driver:
-        assert driver.stdin and driver.stdout and driver.stderr
-        n_kills = 0
-        while (line := driver.stdout.readline().strip()).isdigit():
-            n_kills = int(line)
-            put(n_kills)
-            driver.stdin.write("\n")
-            driver.stdin.flush()
-        driver.stdin.close()
-        assert line == "end", driver.stderr.read()
-    return n_kills
+def kill_at_every_mail_step(home: Path, put: Callable[[int], None]) -> int:
+    """Kill what answers mail before each of its steps, as `kill_at_every_step`."""
+    return kill_at_every_step(WORK, home, put)
 
 
 def check_answers(home: Path, server: MailServer, n_kills: int) -> tuple[int, int]:

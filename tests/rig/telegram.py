@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,6 @@ from perdure.testing import ScriptedChat
 from rig.bot_api import BotApiServer
 
 LIMIT_S = 20.0
-
-
-def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait until something is true, and return it."""
-    ends_s = time.monotonic() + LIMIT_S
-    while not (value := condition()):
-        assert time.monotonic() < ends_s, f"it never was: {what}"
-        time.sleep(0.02)
-    return value
 
 
 def write_settings(home: Path, server: BotApiServer, *more: str, users: Sequence[str] = ("11",)) -> None:

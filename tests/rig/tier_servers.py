@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
+import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,19 +16,9 @@ from typing import Any
 
 import pytest
 
+from rig.waiting import find_free_ports
+
 _START_S = 180.0  # SeaweedFS needs a minute after a kill
-
-
-def find_free_ports(n: int) -> list[int]:
-    """Ports that nobody uses now, nor the port 10,000 above each; below those that the system gives away."""
-    ports: list[int] = []
-    while len(ports) < n:
-        port = random.randrange(12_000, 22_000)
-        with socket.socket() as candidate, socket.socket() as second, contextlib.suppress(OSError):
-            candidate.bind(("127.0.0.1", port))
-            second.bind(("127.0.0.1", port + 10_000))
-            ports.append(port)
-    return ports
 
 
 class ServerProcess:

@@ -138,8 +138,7 @@ def test_client_is_made_of_the_same_tree(tmp_path):
         held = {name: wheel.read(name) for name in wheel.namelist()}
     tracked = subprocess.run(["git", "ls-files", "src/perdure"], cwd=ROOT, capture_output=True, text=True, check=True)
     names = [name.removeprefix("src/") for name in tracked.stdout.split()]
-    folders = ("frameworks", "samples", "surfaces/cli/scenes", "surfaces/web/static", "workflow")
-    left_out = tuple(f"perdure/{folder}/" for folder in folders)
+    left_out = tuple(f"perdure/{folder}" for folder in client_build.HOME_FOLDERS)
     expected = [name for name in names if not name.startswith(left_out)]
     assert len(expected) > 300
     for name in expected:

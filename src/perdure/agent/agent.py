@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from perdure.agent.folders import ProjectFolders, find_root
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import Mode, OnAsk, PermissionGate
 from perdure.agent.sandbox import SWITCHED_OFF, Sandbox, find_sandbox
-from perdure.agent.skills import find_skills, render_list
+from perdure.agent.skills import Skill, find_skills, render_list
 from perdure.agent.spawner import Spawner, limit_definition, limit_tools
 from perdure.agent.tools import files, grep, images, listing, memory, person
 from perdure.agent.tools.person import OnQuestion
@@ -154,61 +154,94 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         definition, mcp_servers = replace(definition, tools=(), mcp_servers=()), ()
     if resume and cwd is None:
         cwd = read_start(home, resolve_name(home, resume, cwd=str(Path.cwd()))[0]).cwd or None
-    outputs = tempfile.TemporaryDirectory(prefix="perdure-agent-")
-    has_folder = cwd != ""
-    start = Path(cwd or Path.cwd()).resolve() if has_folder else Path(outputs.name, "desk")
-    place = str(start) if has_folder else ""
-    if not has_folder:
-        start.mkdir()
-    folders = build_folders(home.path, start, definition, Path(outputs.name))
-    temporary = Path(outputs.name, "tmp")
-    temporary.mkdir()
-    sandbox = (
-        find_sandbox(folders, temporary, network=definition.network)
-        if definition.sandbox and ("shell" in definition.tools or (run and run.recipe.check))
-        else Sandbox(problem=SWITCHED_OFF)
-    )
-    shell = ShellTool(folders, sandbox, Path(outputs.name), definition.environment)
-    spawner = Spawner(home, folders, definition, run)
-    models = home.config.models
-    session: Session  # it is there when a tool runs
-    endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
-    skills = find_skills(home, start, folders.root) if "activate_skill" in definition.tools else []
-    tools = [
-        *files.build_tools(folders),
-        listing.build_tool(folders),
-        grep.build_tool(folders),
-        shell.build_tool(),
-        person.build_tool(on_question),
-        *memory.build_tools(home, place, lambda: session),
-        SkillTool(home, folders, skills, Path(outputs.name, "skills")).build_tool(),
-        propose_change.build_tool(home, lambda: session),
-        *spawner.build_tools(),
-        *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
-    ]
     notices: list[str] = []
+    session: Session  # it is there when a tool runs
     with contextlib.ExitStack() as undo:
+        outputs = tempfile.TemporaryDirectory(prefix="perdure-agent-")
         undo.callback(outputs.cleanup)
-        servers = _open_servers(home, [*definition.mcp_servers, *mcp_servers], start, Path(outputs.name), notices)
+        workplace = _set_up_workplace(home, cwd, definition, run, Path(outputs.name))
+        folders, spawner = workplace.folders, workplace.spawner
+        skills = find_skills(home, folders.start, folders.root) if "activate_skill" in definition.tools else []
+        own_tools = _build_tools(home, workplace, skills, on_question=on_question, job=job, get_session=lambda: session)
+        servers = _open_servers(
+            home, [*definition.mcp_servers, *mcp_servers], folders.start, workplace.outputs, notices
+        )  # fmt: skip
         if servers is not None:
             undo.callback(servers.close)
+        tools = limit_tools([*select_tools(own_tools, definition), *(servers.tools if servers else ())], run)
+        fitting = fit_tools(tools, chat)
         gate = PermissionGate(
             folders, mode=definition.mode, rules=definition.rules, on_ask=on_ask,
             readers=servers.readers if servers else (),
         )  # fmt: skip
-        tools = limit_tools([*select_tools(tools, definition), *(servers.tools if servers else ())], run)
-        fitting = fit_tools(tools, chat)
         session = open_session(
-            home, resume, fork=fork, cwd=place or None, chat=chat, tools=fitting, mode=recall_mode, job=job,
+            home, resume, fork=fork, cwd=workplace.place or None, chat=chat, tools=fitting, mode=recall_mode, job=job,
             decide=gate.decide, budget=definition.budget, floor_end=render_list(skills) if fitting else "",
-            platform=platform,
-            spawned_by=run.spawned_by if run and run.spawned_by[0] else None,
+            platform=platform, spawned_by=run.spawned_by if run and run.spawned_by[0] else None,
         )  # fmt: skip
         undo.pop_all()
     spawner.attach(session, gate)
     return Agent(
-        session, definition, gate, folders, sandbox, shell, spawner, tuple(tools), tuple(notices), servers, outputs
+        session, definition, gate, folders, workplace.sandbox, workplace.shell, spawner, tuple(tools), tuple(notices),
+        servers, outputs,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Workplace:
+    """Where a session works, and what it works with."""
+
+    place: str  # the folder that the session belongs to; "" for no project
+    outputs: Path  # full outputs, and /tmp of the commands
+    folders: ProjectFolders
+    sandbox: Sandbox
+    shell: ShellTool
+    spawner: Spawner
+
+
+def _set_up_workplace(
+    home: Home, cwd: str | None, definition: AgentDefinition, run: AgentRun | None, outputs: Path
+) -> _Workplace:  # fmt: skip
+    """Return the folders, the sandbox and the shell of a session. cwd: as in open_agent."""
+    if cwd == "":
+        start = outputs / "desk"
+        start.mkdir()
+    else:
+        start = Path(cwd or Path.cwd()).resolve()
+    temporary = outputs / "tmp"
+    temporary.mkdir()
+    folders = build_folders(home.path, start, definition, outputs)
+    has_commands = "shell" in definition.tools or bool(run and run.recipe.check)
+    sandbox = (
+        find_sandbox(folders, temporary, network=definition.network)
+        if definition.sandbox and has_commands
+        else Sandbox(problem=SWITCHED_OFF)
+    )
+    return _Workplace(
+        "" if cwd == "" else str(start), outputs, folders, sandbox,
+        ShellTool(folders, sandbox, outputs, definition.environment), Spawner(home, folders, definition, run),
+    )  # fmt: skip
+
+
+def _build_tools(
+    home: Home, workplace: _Workplace, skills: list[Skill], *, on_question: OnQuestion | None, job: str,
+    get_session: Callable[[], Session],
+) -> list[Tool]:  # fmt: skip
+    """Return every tool of Perdure that this home can give, in an order that stays, which keeps a provider's cache."""
+    folders, models = workplace.folders, home.config.models
+    endpoint = ImageEndpoint(models.images, models.caps, home.connections.roles().meter, mask)
+    return [
+        *files.build_tools(folders),
+        listing.build_tool(folders),
+        grep.build_tool(folders),
+        workplace.shell.build_tool(),
+        person.build_tool(on_question),
+        *memory.build_tools(home, workplace.place, get_session),
+        SkillTool(home, folders, skills, workplace.outputs / "skills").build_tool(),
+        propose_change.build_tool(home, get_session),
+        *workplace.spawner.build_tools(),
+        *([images.build_tool(folders, endpoint, job)] if models.images.url else []),
+    ]
 
 
 def _open_servers(

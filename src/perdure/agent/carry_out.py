@@ -25,7 +25,7 @@ from perdure.agent.agent import Agent, open_agent
 from perdure.agent.deliver_result import deliver_result
 from perdure.agent.envelope import CHECK_OPENING, RunEnding, make_envelope
 from perdure.agent.tools.shell import MAX_S as MAX_CHECK_S
-from perdure.agent_queue import AgentEnvelope, AgentQueue, AgentRecipe, AgentRun, Outcome
+from perdure.agent_queue import AgentEnvelope, AgentQueue, AgentRecipe, AgentRun, Outcome, count_running_s
 from perdure.errors import AgentRunMissing, Busy, ModelCancelled, PerdureError, TurnBudgetSpent
 from perdure.floor.platforms import JOBS
 from perdure.formats.perdure import Message
@@ -65,8 +65,7 @@ def _settle_lost(queue: AgentQueue, home_path: Path, run: AgentRun) -> None:
         lost_sessions = (*run.lost_sessions, *filter(None, [run.session]))
         queue.update(replace(run, state="waiting", session="", pid=0, lost_sessions=lost_sessions))
         return
-    started_at = run.started_at or run.queued_at
-    is_late = (datetime.now(UTC) - started_at).total_seconds() > run.recipe.max_s > 0
+    is_late = count_running_s(run, time.monotonic()) > run.recipe.max_s > 0
     ending = RunEnding("timed-out", "it did not end by itself") if is_late else RunEnding("lost", "its process is gone")
     with open_home(home_path, user=run.user, agent=run.agent, create=False) as home:
         _end(queue, home, run, make_envelope(home, run, ending))
@@ -80,8 +79,12 @@ def _end(queue: AgentQueue, home: Home | None, run: AgentRun, envelope: AgentEnv
 
 
 def _carry_out_held(queue: AgentQueue, home_path: Path, run: AgentRun) -> None:
-    now = datetime.now(UTC)
-    run = queue.update(replace(run, state="running", pid=os.getpid(), started_at=now, n_tries=run.n_tries + 1))
+    run = queue.update(
+        replace(
+            run, state="running", pid=os.getpid(), started_at=datetime.now(UTC), started_s=time.monotonic(),
+            n_tries=run.n_tries + 1,
+        )
+    )  # fmt: skip
     try:
         with open_home(home_path, user=run.user, agent=run.agent, create=False) as home, _watch(queue, run) as cancel:
             run, ending = _hold_session(queue, home, run, cancel)

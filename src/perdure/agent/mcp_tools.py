@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,7 +36,7 @@ from perdure.agent.mcp_client import McpAddress, connect, describe_fault, read_l
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import MCP_SEPARATOR
 from perdure.agent.tools.files import MAX_IMAGE_BYTES
-from perdure.agent.tools.output import take_first
+from perdure.agent.tools.output import KeptOutputs, take_first
 from perdure.environ import read_variable
 from perdure.formats.perdure import ImageEntry
 from perdure.models.chat import ToolSpec
@@ -57,7 +57,7 @@ _UNUSABLE_KEYS = ("anyOf", "oneOf", "allOf", "not", "enum")  # providers refuse 
 FindInjections = Callable[[str], Sequence[Finding]]
 
 
-class _ToolRefused(ValueError):
+class _UnusableTool(ValueError):
     """A tool that is left out; the message is the reason."""
 
 
@@ -77,8 +77,8 @@ class _Connection:
             async with connect(self.address, self.log) as client:
                 self.opened.set_result((client, await _list_tools(client)))
                 await anyio.sleep_forever()
-        except BaseException as error:
-            with suppress(Exception):  # it was told before
+        except BaseException as error:  # cancelled or not, whoever waits for it must hear that it ended
+            with suppress(InvalidStateError):  # it was told before
                 self.opened.set_exception(error if isinstance(error, Exception) else CancelledError())
             if not isinstance(error, Exception):
                 raise
@@ -110,7 +110,7 @@ class McpConnections:
         self.notices: list[str] = []
         self.readers: set[str] = set()  # the names of tools that the owner lets run as reading
         self._outputs, self._find_injections = outputs, find_injections
-        self._numbers = itertools.count(1)
+        self._numbers, self._kept = itertools.count(1), KeptOutputs()
         portal: Future[BlockingPortal] = Future()
         self._thread = threading.Thread(target=partial(anyio.run, _serve, portal), name="mcp", daemon=True)
         self._thread.start()
@@ -118,7 +118,7 @@ class McpConnections:
         self._connections = [self._begin(server, cwd) for server in servers]
         try:
             self._wait_for_tools()
-        except BaseException:
+        except BaseException:  # also an interrupt of the keyboard: the processes of the servers must end
             self.close()
             raise
 
@@ -165,8 +165,8 @@ class McpConnections:
             try:
                 spec = make_spec(server.name, tool, self._find_injections)
                 if spec.name in names:
-                    raise _ToolRefused("another one has this name")
-            except _ToolRefused as error:
+                    raise _UnusableTool("another one has this name")
+            except _UnusableTool as error:
                 name = one_line(printable(tool.name), MAX_NAME_CHARS)
                 self.notices.append(f"The tool {name} of the MCP server {server.name} is left out: {error}.")
                 continue
@@ -185,8 +185,7 @@ class McpConnections:
         future = self._portal.start_task_soon(partial(client.call_tool, tool, dict(given), limit_s + CLOSE_S))
         deadline_s = time.monotonic() + limit_s
         while not future.done():
-            with suppress(TimeoutError, Exception):
-                future.result(_POLL_S)
+            wait([future], _POLL_S)
             if cancel.is_set() or time.monotonic() > deadline_s:
                 future.cancel()
                 why = "cancelled" if cancel.is_set() else f"no answer within {limit_s:g} s"
@@ -195,7 +194,7 @@ class McpConnections:
                 )
         try:
             result = future.result()
-        except (Exception, CancelledError) as error:  # noqa: BLE001 - the model reads what went wrong, and goes on
+        except Exception as error:  # noqa: BLE001 - the model reads what went wrong, and goes on
             why = _explain(error, connection.address, limit_s=limit_s)
             return ToolOutput(f"The MCP server {name} gave no answer: {why}{read_log(connection.log)}.", is_error=True)
         return self._to_output(result)
@@ -211,6 +210,7 @@ class McpConnections:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
                 file.write(text)
+            self._kept.add(path)
             n_lines = text.count("\n") + 1
             lines = [*lines, "", f"[The first {len(lines):,} of {n_lines:,} lines. read_file shows all: {path}]"]
         return ToolOutput("\n".join(lines) or "[no output]", is_error=bool(result.is_error), images=tuple(images))
@@ -246,23 +246,23 @@ def _to_identifier(name: str) -> str:
 
 
 def make_spec(server: str, tool: mcp_types.Tool, find_injections: FindInjections) -> ToolSpec:
-    """Return a tool of a server as a model gets it. Raises _ToolRefused for one that would break or mislead it."""
+    """Return a tool of a server as a model gets it. Raises _UnusableTool for one that would break or mislead it."""
     name = f"{_to_identifier(server)}{MCP_SEPARATOR}{_to_identifier(tool.name)}"
     if len(name) > MAX_NAME_CHARS:
-        raise _ToolRefused(f"its name has more than {MAX_NAME_CHARS} characters")
+        raise _UnusableTool(f"its name has more than {MAX_NAME_CHARS} characters")
     schema = {key: value for key, value in tool.input_schema.items() if key != "$schema"}
     if schema.get("type") != "object" or any(key in schema for key in _UNUSABLE_KEYS):
-        raise _ToolRefused("its input is no plain object")
+        raise _UnusableTool("its input is no plain object")
     raw = json.dumps(schema, ensure_ascii=False)
     if len(raw) > MAX_SCHEMA_CHARS:
-        raise _ToolRefused(f"the schema of its input has more than {MAX_SCHEMA_CHARS:,} characters")
+        raise _UnusableTool(f"the schema of its input has more than {MAX_SCHEMA_CHARS:,} characters")
     try:
         validator_for(schema).check_schema(schema)
     except (SchemaError, RecursionError) as error:
-        raise _ToolRefused(f"the schema of its input is not valid: {one_line(str(error), 100)}") from error
+        raise _UnusableTool(f"the schema of its input is not valid: {one_line(str(error), 100)}") from error
     description = clip(printable(tool.description or ""), MAX_DESCRIPTION_CHARS)
     for finding in find_injections(f"{description}\n{raw}"):
-        raise _ToolRefused(f"its description reads like an attack on a model ({finding.rule}: {finding.excerpt!r})")
+        raise _UnusableTool(f"its description reads like an attack on a model ({finding.rule}: {finding.excerpt!r})")
     return ToolSpec(name, description or f"{tool.name} of the MCP server {server}", schema)
 
 

@@ -51,14 +51,17 @@ class PermissionRule(NamedTuple):
     """A tool, or those of its calls that a pattern matches: `shell(git commit *)`, `write_file(docs/*)`."""
 
     tool: str  # with a `*` at its end every tool that begins so: `files__*`
-    pattern: str  # "" for every call; `*` stands for any characters
+    pattern: str  # "" for every call; `*` stands for any characters; `cd src && make` for a command in another folder
 
-    def matches(self, tool: str, subject: str) -> bool:
-        """Return True if the rule is about a call. subject: a simple command, or the path of a file."""
-        pattern = self.pattern
-        return fnmatch.fnmatchcase(tool, self.tool) and (
-            not pattern or fnmatch.fnmatchcase(subject, pattern) or pattern == f"{subject} *"
-        )
+    def matches(self, tool: str, subject: str, place: str = "", *, is_anywhere: bool = True) -> bool:
+        """Return True if the rule is about a call. subject: a simple command, or the path of a file. place: how its
+        line goes to another folder. is_anywhere: a rule that names no folder holds in all of them.
+        """
+        if not fnmatch.fnmatchcase(tool, self.tool) or not self.pattern:
+            return fnmatch.fnmatchcase(tool, self.tool)
+        move, _, pattern = self.pattern.rpartition(" && ")
+        is_there = fnmatch.fnmatchcase(place, move) or (is_anywhere and not move)
+        return is_there and (fnmatch.fnmatchcase(subject, pattern) or pattern == f"{subject} *")
 
 
 def parse_rule(text: str) -> PermissionRule:
@@ -134,7 +137,7 @@ class PermissionGate:
         asking: list[CallRisk] = []
         words = ""
         risks = list_risks(call, self._folders, self._readers)
-        place = " && ".join(risk.command for risk in risks if _MOVE.match(risk.command))
+        place = self._find_place(risks)
         for risk in risks:
             verdict, why = self._decide_part(call.name, risk, place)
             if verdict == "deny":
@@ -152,17 +155,30 @@ class PermissionGate:
                 return self._apply(answer, request, place)
         return CallPermission(False, f"not allowed: {request.reason}, so a person must allow it, and {NOBODY}.")
 
+    def _find_place(self, risks: Sequence[CallRisk]) -> str:
+        """Return how a line goes to another folder: "" if it stays in the folder of the session."""
+        moves = [risk.command for risk in risks if _MOVE.match(risk.command)]
+        return " && ".join(move for move in moves if not self._stays(move))
+
+    def _stays(self, move: str) -> bool:
+        try:
+            return self._folders.resolve(_MOVE.sub("", move).strip()) == self._folders.start
+        except ToolError:
+            return False
+
     def _decide_part(self, tool: str, risk: CallRisk, place: str) -> tuple[Literal["allow", "ask", "deny"], str]:
         """Return the verdict on one part of a call, and why. place: how its line goes to another folder, or ""."""
         if risk.risk == Risk.REFUSED:
             return "deny", risk.reason
-        if rule := _find_rule(self._rules.deny, tool, risk.command):
+        if rule := _find_rule(self._rules.deny, tool, risk.command, place):
             return "deny", f"the owner's rule {rule}"
         if self.mode == "plan" and risk.risk > _LIMITS["plan"]:
             return "deny", f"{risk.reason}, and {PLANNING}"
-        if _find_rule(self._rules.ask, tool, risk.command):
+        if _find_rule(self._rules.ask, tool, risk.command, place):
             return ("allow", "allowed for the session") if self._is_remembered(tool, risk, place) else ("ask", "")
-        if rule := _find_rule(self._rules.allow, tool, risk.command):
+        if rule := _find_rule(
+            self._rules.allow, tool, risk.command, place, is_anywhere=bool(_MOVE.match(risk.command))
+        ):
             return "allow", f"rule {rule}"
         if risk.risk <= _LIMITS[self.mode]:
             return "allow", "" if risk.risk == Risk.READS else f"mode {self.mode}"
@@ -190,10 +206,12 @@ def _is_any_file(tool: str, risk: CallRisk) -> bool:
     return tool in _WRITERS and risk.risk == Risk.EDITS
 
 
-def _find_rule(rules: Sequence[PermissionRule], tool: str, subject: str) -> str:
-    """Return the first rule about a call as it is written, or ""."""
+def _find_rule(
+    rules: Sequence[PermissionRule], tool: str, subject: str, place: str, *, is_anywhere: bool = True
+) -> str:  # fmt: skip
+    """Return the first rule about a call as it is written, or ""; the rest as in PermissionRule.matches."""
     for rule in rules:
-        if rule.matches(tool, subject):
+        if rule.matches(tool, subject, place, is_anywhere=is_anywhere):
             return f"{rule.tool}({rule.pattern})" if rule.pattern else rule.tool
     return ""
 

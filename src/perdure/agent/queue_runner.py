@@ -16,7 +16,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 
 from perdure import log
 from perdure.agent.permission import MODES
-from perdure.agent_queue import ADD_S, AgentQueue, AgentRecipe, AgentRun, RunCause
+from perdure.agent_queue import ADD_S, AgentQueue, AgentRecipe, AgentRun, RunCause, count_running_s
 from perdure.capture import events
 from perdure.config import AgentsConfig
 from perdure.disk import lock_file, make_folder
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 ACTIVE_TICK_S, IDLE_TICK_S = 0.25, 2.0  # between two looks, if nobody wakes the thread
 IDLE_S = 600.0  # without a run for so long, the process that forks ends
 _RESEND_S = 15.0  # a run whose process has not begun after this time gets another one
-_OVERDUE_S = 60.0  # a run that has not ended so long after its limit is killed
+OVERDUE_S = 60.0  # a run that has not ended so long after its limit is killed
 _FAULT_PAUSE_S = 30.0
 _WAKE_S = 2.0
 _CLOSE_S = 1.0
@@ -201,7 +200,7 @@ class QueueRunner:
         for run in runs:
             if run.state == "running" and self._queue.is_held(run.run):
                 n_busy[run.depth] += 1
-                _kill_overdue(run)
+                kill_overdue(run, now_s)
             elif run.state == "running" and _to_key(run) not in self._sent_at_s and self._is_lost(run):
                 self._send(run, fork_server)
             elif run.state == "waiting" and _to_key(run) in self._sent_at_s:
@@ -232,10 +231,11 @@ def _to_key(run: AgentRun) -> tuple[str, str, int]:
     return run.run, run.state, run.n_tries
 
 
-def _kill_overdue(run: AgentRun) -> None:
-    """Kill a run that has not ended long after its limit; its process holds its lock, so it is no other one."""
-    if run.started_at is None or not run.recipe.max_s or run.pid <= 0:
-        return
-    if (datetime.now(UTC) - run.started_at).total_seconds() > run.recipe.max_s + _OVERDUE_S:
+def kill_overdue(run: AgentRun, now_s: float) -> None:
+    """Kill a run that has not ended long after its limit; its process holds its lock, so it is no other one.
+
+    now_s: of the monotonic clock.
+    """
+    if run.recipe.max_s and run.pid > 0 and count_running_s(run, now_s) > run.recipe.max_s + OVERDUE_S:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(run.pid, signal.SIGKILL)

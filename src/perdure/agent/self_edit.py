@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perdure.access.fence import FENCE_NAME
 from perdure.agent.definition import AgentDefinition, check_model, parse_definition
@@ -139,7 +139,15 @@ def approve_edit(home: Home, identifier: str, *, surface: str) -> PageVersion:
     return home.floor.approve(proposal.id, surface=surface)
 
 
-def decide_edit(home: Home, identifier: str, *, is_approved: bool, surface: str) -> str:
+class EditDecision(NamedTuple):
+    """What became of a proposed edit."""
+
+    proposal: EditProposal
+    words: str  # for the owner
+    event: str = ""  # of the page's new version
+
+
+def decide_edit(home: Home, identifier: str, *, is_approved: bool, surface: str) -> EditDecision:
     """Make or reject a proposed edit as its owner said on a surface, and return what was done.
 
     Raises UsageError in a process of an agent, FloorMissing, EditRefused.
@@ -147,9 +155,10 @@ def decide_edit(home: Home, identifier: str, *, is_approved: bool, surface: str)
     refuse_agents()
     if is_approved:
         proposal = home.floor.get_proposal(identifier)
-        approve_edit(home, proposal.id, surface=surface)
-        return f"{proposal.name}: written. The change applies from the next session on."
-    return f"{home.floor.reject(identifier, surface=surface).id}: rejected. Nothing has changed."
+        version = approve_edit(home, proposal.id, surface=surface)
+        return EditDecision(proposal, f"{proposal.name}: written. {pages.NEXT_SESSION}", version.event)
+    proposal = home.floor.reject(identifier, surface=surface)
+    return EditDecision(proposal, f"{proposal.id}: rejected. Nothing has changed.")
 
 
 def refuse_agents() -> None:

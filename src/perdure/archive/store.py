@@ -9,7 +9,6 @@ run. `change` counts commits and rewrites; an index that has seen change n asks 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +19,10 @@ from urllib.parse import quote
 from perdure.archive.manifest import RunRecord
 from perdure.disk import make_folder
 from perdure.errors import Busy, DiskFull, ReadOnlyHome
-from perdure.sqlite import apsw, transaction, use_wal
+from perdure.sqlite import apsw, is_disk_full, transaction, use_wal
 from perdure.types import Run, Source
 
 _SCHEMA = 3
-_LOG_INDEX_BYTES = 32768  # SQLite grows the index of its write-ahead log by this much
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE source(
@@ -115,15 +113,12 @@ class Ledger:
         """Turn SQLite's errors into errors that say what to do."""
         try:
             yield
-        except apsw.FullError as error:
-            raise DiskFull(str(self._path)) from error
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
             raise ReadOnlyHome(str(self._path)) from error
         except apsw.BusyError as error:
             raise Busy(str(self._path)) from error
-        except apsw.IOError as error:  # SQLite reports this when the disk is full and its log's index cannot grow
-            space = os.statvfs(self._path.parent)
-            if space.f_bavail * space.f_frsize < _LOG_INDEX_BYTES:
+        except (apsw.FullError, apsw.IOError) as error:
+            if is_disk_full(error, self._path.parent):
                 raise DiskFull(str(self._path)) from error
             raise
 

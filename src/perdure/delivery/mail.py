@@ -81,18 +81,28 @@ def parse_address(raw_address: str, setting: str) -> Address:
     return address
 
 
+def check_tls(setting: str, tls: str, host: str, *, is_plain: bool, what: str) -> None:
+    """Raise ConfigFault for a setting of TLS that is unknown, or sends something in the clear to another machine."""
+    if tls not in TLS_MODES:
+        raise ConfigFault(f"{setting} = {tls!r} (known: {', '.join(TLS_MODES)})")
+    if tls == "off" and not (is_plain or is_loopback(host)):
+        raise ConfigFault(
+            f"{setting} = 'off' would send {what} unencrypted to {host}; use starttls or tls, or set `plain = true` if "
+            "the network itself is private"
+        )
+
+
+def check_login(setting: str, user: str, password_env: str) -> None:
+    """Raise ConfigFault if only one of a user and a password is set."""
+    if bool(user) != bool(password_env):
+        raise ConfigFault(f"{setting}: `user` and `password_env` go together")
+
+
 @contextmanager
 def open_server(config: DeliveryConfig, setting: str) -> Iterator[smtplib.SMTP]:
     """Connect, encrypt and log in. Raises ConfigFault before anything would travel in the clear."""
-    if config.tls not in TLS_MODES:
-        raise ConfigFault(f"{setting}.tls = {config.tls!r} (known: {', '.join(TLS_MODES)})")
-    if config.tls == "off" and not (config.plain or is_loopback(config.host)):
-        raise ConfigFault(
-            f"{setting}.tls = 'off' would send the text unencrypted to {config.host}; use starttls or tls, or set "
-            "`plain = true` if the network itself is private"
-        )
-    if bool(config.user) != bool(config.password_env):
-        raise ConfigFault(f"{setting}: `user` and `password_env` go together")
+    check_tls(f"{setting}.tls", config.tls, config.host, is_plain=config.plain, what="the text")
+    check_login(setting, config.user, config.password_env)
     password = read_secret(config.password_env, f"{setting}.password_env") if config.user else ""
     context = make_context(config.ca, setting=setting)
     server: smtplib.SMTP = (

@@ -129,6 +129,18 @@ class DeliveryQueue:
         deliveries = [delivery for path in self._list_folders() if (delivery := self._read(path.name))]
         return sorted(deliveries, key=lambda delivery: (delivery.created_at, delivery.id))
 
+    def list_holding(self, matches: Callable[[str], bool]) -> list[str]:
+        """Return the ids of the messages whose title, text or files have words that match. A sent one has none left."""
+        return [
+            delivery.id
+            for delivery in self.list_deliveries()
+            if matches(f"{delivery.title}\n{delivery.text}")
+            or any(
+                matches(path.read_bytes().decode("utf-8", "replace"))
+                for path in (self._folder / delivery.id).glob("[0-9]*")
+            )
+        ]
+
     def count_unreadable(self) -> int:
         """Count the folders whose record is missing or damaged."""
         return sum(1 for path in self._list_folders() if self._read(path.name) is None)

@@ -137,7 +137,7 @@ def _get_parser() -> markdown_it.MarkdownIt:
 
 
 @dataclass
-class _Place:
+class _Nesting:
     """Where in nested quotes and lists the next block stands."""
 
     quote: int = 0
@@ -149,7 +149,7 @@ def read_blocks(markdown: str) -> list[TextBlock]:
     """Return the blocks of a Markdown text."""
     tokens = _get_parser().parse(markdown)
     blocks: list[TextBlock] = []
-    place, n = _Place(), 0
+    nesting, n = _Nesting(), 0
     while n < len(tokens):
         token = tokens[n]
         if token.type == "table_open":
@@ -157,53 +157,53 @@ def read_blocks(markdown: str) -> list[TextBlock]:
             blocks += _read_table(tokens[n:end])
             n = end
         elif token.type in ("fence", "code_block"):
-            blocks.append(_read_code(token, place))
+            blocks.append(_read_code(token, nesting))
         elif token.type == "hr":
             blocks.append(TextBlock((TextRun(_RULE),)))
         elif token.type == "inline":
             is_heading = tokens[n - 1].type == "heading_open"
-            blocks.append(_read_paragraph(token, place, ("b",) if is_heading else ()))
+            blocks.append(_read_paragraph(token, nesting, ("b",) if is_heading else ()))
         else:
-            _move(place, token)
+            _move(nesting, token)
         n += 1
     return blocks
 
 
-def _move(place: _Place, token: Token) -> None:
+def _move(nesting: _Nesting, token: Token) -> None:
     """Follow the opening and closing of quotes, lists and items."""
     if token.type == "blockquote_open":
-        place.quote += 1
+        nesting.quote += 1
     elif token.type == "blockquote_close":
-        place.quote -= 1
+        nesting.quote -= 1
     elif token.type == "bullet_list_open":
-        place.lists.append(0)
+        nesting.lists.append(0)
     elif token.type == "ordered_list_open":
-        place.lists.append(int(token.attrGet("start") or 1))
+        nesting.lists.append(int(token.attrGet("start") or 1))
     elif token.type in ("bullet_list_close", "ordered_list_close"):
-        place.lists.pop()
+        nesting.lists.pop()
     elif token.type == "list_item_open":
-        number = place.lists[-1]
-        place.bullet = f"{number}. " if number else "• "
-        place.lists[-1] = number + 1 if number else 0
+        number = nesting.lists[-1]
+        nesting.bullet = f"{number}. " if number else "• "
+        nesting.lists[-1] = number + 1 if number else 0
 
 
-def _read_paragraph(token: Token, place: _Place, tags: tuple[str, ...]) -> TextBlock:
-    outer = ("blockquote",) if place.quote else ()
-    indent = "  " * (len(place.lists) - 1)
+def _read_paragraph(token: Token, nesting: _Nesting, tags: tuple[str, ...]) -> TextBlock:
+    outer = ("blockquote",) if nesting.quote else ()
+    indent = "  " * (len(nesting.lists) - 1)
     lead, gap = "", "\n\n"
-    if place.bullet:
-        lead, gap, place.bullet = f"{indent}{place.bullet}", "\n", ""
-    elif place.lists:
+    if nesting.bullet:
+        lead, gap, nesting.bullet = f"{indent}{nesting.bullet}", "\n", ""
+    elif nesting.lists:
         lead, gap = f"{indent}  ", "\n"
     runs = [TextRun(lead, outer)] if lead else []
     return TextBlock((*runs, *_read_inline(token.children or (), (*outer, *tags))), gap)
 
 
-def _read_code(token: Token, place: _Place) -> TextBlock:
+def _read_code(token: Token, nesting: _Nesting) -> TextBlock:
     """Return a piece of code; Telegram allows no other tag around it."""
     language = "".join(char for char in token.info.partition(" ")[0] if char.isalnum() or char in "+-_#")
     tags = ("pre", f'code class="language-{language}"') if language else ("pre",)
-    place.bullet = ""
+    nesting.bullet = ""
     return TextBlock((TextRun(token.content.rstrip("\n") or " ", tags),))
 
 

@@ -29,6 +29,7 @@ MAX_SETTINGS_BYTES = 16_384  # of agent.yaml
 MAX_BYTES = 262_144  # of a page: it goes into a context, where this could be a quarter of a million tokens
 MIN_SYSTEM_CHARS = 100  # a shorter proposed system prompt would leave the agent without rules (row J27)
 MAX_GROWTH = 3  # times the size of the old page: the limit for a proposed one (row J27)
+NEXT_SESSION = "The change applies from the next session on."  # what a person reads after each edit
 STANDARD_PAGES = (SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS)
 _DIARY_NAME = lazy_re(rf"{DIARY}/\d{{4}}-\d\d-\d\d\.md\Z")
 _SKILL_NAME = lazy_re(r"skills/[a-z0-9][a-z0-9-]{0,63}/SKILL\.md\Z")

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perdure.config import CapsConfig, PriceConfig
-from perdure.errors import BudgetSpent, MeterFault
+from perdure.errors import BudgetSpent, MeterFault, MeterFull
 from perdure.models.chat import TokenUsage
 from perdure.models.settings import CLIENT_OVERHEAD_TOKENS
-from perdure.sqlite import apsw, transaction, use_wal
+from perdure.sqlite import apsw, is_disk_full, transaction, use_wal
 
 MILLION = 1_000_000  # tokens: the unit of prices
 
@@ -257,9 +257,13 @@ class Meter:
         except apsw.Error as error:
             if isinstance(error, apsw.CorruptError):
                 self._discard()  # the next use makes a new file
-            raise MeterFault(f"{self._path} ({error})") from error
+            raise self._to_fault(error) from error
         finally:
             db.close()
+
+    def _to_fault(self, error: Exception) -> MeterFault:
+        fault = MeterFull if is_disk_full(error, self._path.parent) else MeterFault
+        return fault(f"{self._path} ({error})")
 
     def _discard(self) -> None:
         for suffix in ("", "-wal", "-shm"):
@@ -275,7 +279,7 @@ class Meter:
             db.pragma("synchronous", 2)  # the record must survive a power cut
             db.execute(_TABLE_SQL)
         except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, apsw.FullError, apsw.IOError, OSError) as error:
-            raise MeterFault(f"{self._path} ({error})") from error
+            raise self._to_fault(error) from error
         return db
 
 

@@ -15,6 +15,8 @@ import msgspec
 
 import perdure
 from perdure.capture import events, policy
+from perdure.errors import PerdureError
+from perdure.service import lock
 from perdure.types import Recalled
 
 ANSWER_LIMIT_S = 2.0  # a warm recall takes a twentieth of it; opening the home here takes no longer than this
@@ -46,3 +48,18 @@ def ask_recall(home: Path, message: str, *, cwd: str | None, all_projects: bool,
     except (OSError, ValueError):  # no answer, or an invalid one; msgspec's errors are ValueErrors
         return None
     return None if recalled.degraded else recalled
+
+
+def ask_health(home: Path, *, timeout_s: float = 2.0) -> dict[str, Any] | None:
+    """Ask the resident process of a home for its health; None if there is none.
+
+    If it does not answer, the result says so.
+    """
+    process = lock.find_resident(home)
+    if process is None:
+        return None
+    try:
+        return events.ask_resident(home, {"op": "health"}, timeout_s=timeout_s)
+    except (OSError, ValueError, PerdureError) as error:
+        problem = f"process {process.pid} serves this home but does not answer ({type(error).__name__})"
+        return {"healthy": False, "problems": [problem], "pid": process.pid}

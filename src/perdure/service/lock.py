@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from perdure.capture.events import to_holder_path, to_lock_path
-from perdure.disk import lock_file, make_folder, write_file
+from perdure.disk import hold_alone, lock_file, write_file
 from perdure.errors import AlreadyServing, Busy
 
 
@@ -26,21 +26,16 @@ class ResidentProcess:
 @contextlib.contextmanager
 def hold_lock(home: Path, *, now: datetime) -> Iterator[None]:
     """Hold the serve lock of a home for the block. Raises AlreadyServing, which names the holder."""
-    make_folder(home / "run")
-    try:
-        with lock_file(to_lock_path(home), wait_s=0.3):  # another process may only be checking who holds it
-            write_file(
-                to_holder_path(home),
-                json.dumps({"pid": os.getpid(), "since_at": now.isoformat()}).encode(),
-                sync=False,
-            )
-            yield
-            to_holder_path(home).unlink(missing_ok=True)
-    except Busy as error:
-        if error.detail != str(to_lock_path(home)):
-            raise
+
+    def refuse() -> AlreadyServing:
         holder = find_resident(home)
-        raise AlreadyServing(_describe_process(holder) if holder else "another process") from error
+        return AlreadyServing(_describe_process(holder) if holder else "another process")
+
+    with hold_alone(to_lock_path(home), refuse):
+        holder = json.dumps({"pid": os.getpid(), "since_at": now.isoformat()}).encode()
+        write_file(to_holder_path(home), holder, sync=False)
+        yield
+        to_holder_path(home).unlink(missing_ok=True)
 
 
 def _describe_process(holder: ResidentProcess) -> str:

@@ -325,18 +325,3 @@ def open_socket(address: Path) -> Iterator[socket.socket]:
             yield listener
         finally:
             address.unlink(missing_ok=True)
-
-
-def ask_health(home: Path, *, timeout_s: float = 2.0) -> dict[str, Any] | None:
-    """Ask the resident process of a home for its health; None if there is none.
-
-    If it does not answer, the result says so.
-    """
-    process = lock.find_resident(home)
-    if process is None:
-        return None
-    try:
-        return events.ask_resident(home, {"op": "health"}, timeout_s=timeout_s)
-    except (OSError, ValueError, PerdureError) as error:
-        problem = f"process {process.pid} serves this home but does not answer ({type(error).__name__})"
-        return {"healthy": False, "problems": [problem], "pid": process.pid}

@@ -25,13 +25,9 @@ from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
-from perdure.service import health, job_list
+from perdure.service import health
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
-from perdure.surfaces.mail.inbox import MailInbox
-from perdure.surfaces.mail.report import read_report as read_mail_report
-from perdure.surfaces.telegram.inbox import Inbox
-from perdure.surfaces.telegram.report import read_report
 from perdure.surfaces.units import format_count, format_size, format_time
 from perdure.text import format_age
 
@@ -206,6 +202,8 @@ def check_agents(home: Home) -> Iterator[HealthCheck]:
 
 def check_jobs(home: Home) -> Iterator[HealthCheck]:
     """Check for jobs of the owner that do not run as they should; yields nothing where there is none."""
+    from perdure.service import job_list  # it imports the agent, which a thin machine has not
+
     advice = "`perdure jobs` lists them; `perdure jobs edit NAME` corrects one, `perdure serve` runs them"
     for problem in job_list.list_problems(home, datetime.now().astimezone()):
         yield HealthCheck("jobs", "problem", problem, advice)
@@ -330,6 +328,9 @@ def check_telegram(home: Home) -> Iterator[HealthCheck]:
     """Check the bot of Telegram; yields nothing if the home has none."""
     if not home.config.telegram.token_env:
         return
+    from perdure.surfaces.telegram.inbox import Inbox
+    from perdure.surfaces.telegram.report import read_report
+
     report, state = read_report(home.path), Inbox(home.path).state
     strangers = f", {format_count(state.n_ignored, 'message')} of strangers ignored" if state.n_ignored else ""
     if report is None:
@@ -347,7 +348,10 @@ def check_mail(home: Home) -> Iterator[HealthCheck]:
     """Check the mail of the agent; yields nothing if the home has none."""
     if not home.config.mail.address:
         return
-    report, inbox = read_mail_report(home.path), MailInbox(home.path)
+    from perdure.surfaces.mail.inbox import MailInbox
+    from perdure.surfaces.mail.report import read_report
+
+    report, inbox = read_report(home.path), MailInbox(home.path)
     failed = [item for item in inbox.list_items() if item.state in ("unsure", "refused")]
     if failed:
         state = f"{format_count(len(failed), 'answer')} not sent for certain, the last to {failed[-1].address}"

@@ -85,6 +85,7 @@ class TurnRequest:
     attachments: Attachments = NO_ATTACHMENTS
     instruction: str = ""  # stands beside the message, and nobody said it
     after: str = ""  # the entry after which it goes on, as a branch; "": after the newest
+    is_compaction: bool = False  # make a summary of the middle instead; the text is what it should look at
     is_attended: bool = True
 
 
@@ -130,6 +131,23 @@ class LiveSession:
         if not self.is_answering:
             self._holder.submit(self._holder.refresh).result(_OPEN_S)
         self._publish("change")
+
+    def use_model(self, model: str) -> bool:
+        """Let another model answer from here on; False while a turn goes on. Raises DefinitionFault, ModelMissing."""
+        return self._change(lambda: self._holder.use_model(model))
+
+    def set_title(self, title: str) -> bool:
+        """Give the session a title; False while a turn goes on."""
+        return self._change(lambda: self._holder.set_title(title))
+
+    def _change(self, work: Callable[[], Any]) -> bool:
+        with self._lock:
+            if self.is_answering:
+                return False
+            self._holder.submit(work).result(_OPEN_S)
+            self.last_used_s = time.monotonic()
+        self._publish("change")
+        return True
 
     def start_turn(self, request: TurnRequest, listener: Listener | None = None) -> LiveTurn | None:
         """Send a message; return when it is on disk. None, and nothing is sent, while another turn goes on.
@@ -201,7 +219,12 @@ class LiveSession:
                 self._make_listener(turn, publish), turn.cancel, lambda subject: self._ask(turn, subject),
                 lambda words: self._note(turn, words), is_attended=request.is_attended,
             )  # fmt: skip
-            self._holder.say(request.text, "", link, attached=request.attachments, instruction=request.instruction)
+            if request.is_compaction:
+                turn.begun.set()
+                if self._holder.compact(request.text, link) is None:
+                    self._note(turn, "Nothing was left out: the session is as it was.")
+            else:
+                self._holder.say(request.text, "", link, attached=request.attachments, instruction=request.instruction)
         except PerdureError as error:
             turn.error = error
             if not isinstance(error, ModelCancelled):

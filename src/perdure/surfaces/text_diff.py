@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 MAX_STEPS = 5_000_000  # of one comparison; 0.02 µs each on the lines that cost the most
@@ -31,17 +30,14 @@ def make_unified_diff(old: str, new: str, name: str) -> list[str]:
 
 
 def make_diff_lines(old: str, new: str) -> list[DiffLine]:
-    """Return the difference as lines to show: at most MAX_ROWS, and one more line if there are others.
+    """Return the difference as lines to show: at most MAX_ROWS, and one more that counts the others.
 
     >>> make_diff_lines("a\\nb", "a\\nc")
     [DiffLine(kind='same', text='a'), DiffLine(kind='del', text='b'), DiffLine(kind='add', text='c')]
     """
-    diff_lines = list(islice(_iterate_diff_lines(old.splitlines(), new.splitlines()), MAX_ROWS + 1))
-    return (
-        [*diff_lines[:MAX_ROWS], DiffLine("gap", "too many lines to show")]
-        if len(diff_lines) > MAX_ROWS
-        else diff_lines
-    )
+    diff_lines = list(_iterate_diff_lines(old.splitlines(), new.splitlines()))
+    n_more = len(diff_lines) - MAX_ROWS
+    return diff_lines if n_more <= 0 else [*diff_lines[:MAX_ROWS], DiffLine("gap", f"{n_more:,} more lines")]
 
 
 def _iterate_diff_lines(old: list[str], new: list[str]) -> Iterator[DiffLine]:

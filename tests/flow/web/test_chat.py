@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from perdure.formats.perdure import Branch, Message
+from perdure.formats.perdure import Boundary, Branch, Message
 from perdure.session.catalog import list_sessions
 from perdure.session.log import read_tree
 from perdure.session.session import open_session
@@ -254,6 +254,34 @@ def test_the_mode_counts_until_it_is_changed(at: ServedAgent, visitor: Visitor) 
     assert visitor.post(f"{address}/mode", mode="sudo").status == 400
 
 
+def test_a_conversation_gets_a_title_and_another_model(at: ServedAgent, visitor: Visitor, model: ModelServer) -> None:
+    address = begin(visitor, "@say Hello.")
+    wait_for(lambda: visitor.get(address), "Hello.")
+    assert "write a title" in visitor.post(f"{address}/title", title=" ").text(".alert.bad")
+    visitor.post(f"{address}/title", title="The <b>attic</b>")
+    page = visitor.get(address)
+    assert page.text("h1") == "The <b>attic</b>" and "The <b>attic</b>" in visitor.get("/chat").text()
+    assert "answers from here on" in visitor.post(f"{address}/model", model="another").text()
+    visitor.post(f"{address}/say", text="@say Me.")
+    wait_for(lambda: visitor.get(address), "Me.")
+    assert [request.body["model"] for request in model.requests][-1] == "another"
+    assert visitor.post(f"{address}/model", model="summariser").text(".alert.bad")  # a role that nobody set
+
+
+def test_a_summary_stands_for_the_middle(at: ServedAgent, visitor: Visitor) -> None:
+    address = begin(visitor, "@say One.")
+    for number in range(8):
+        wait_for(lambda: visitor.get(address), f"Said {number - 1}." if number else "One.")
+        visitor.post(f"{address}/say", text=f"We decided: lamp {number} is green. {'word ' * 900}\n@say Said {number}.")
+    wait_for(lambda: visitor.get(address), "Said 7.")
+    visitor.post(f"{address}/compact", focus="lamps")
+    wait_for(lambda: visitor.get(address), "ummary", css=".turns, .alert")
+    path = read_tree(at.home, address.rpartition("/")[2]).find_path()
+    assert any(isinstance(entry, Boundary) for entry in path)
+    visitor.post(f"{address}/say", text="@say After.")
+    wait_for(lambda: visitor.get(address), "After.")
+
+
 def test_a_session_of_a_terminal_goes_on(at: ServedAgent, visitor: Visitor) -> None:
     with open_session(at.home, cwd="/nowhere/shop", chat=ScriptedChat(["From a terminal."])) as session:
         session.say("Hello there.")
@@ -294,7 +322,16 @@ def test_only_the_owner_talks_with_the_agent(at: ServedAgent, visitor: Visitor) 
     for path in ("/chat", address, f"{address}/events"):
         assert stranger.get(path).status == 403
     token = stranger.token()
-    for path in ("/chat", f"{address}/say", f"{address}/stop", f"{address}/mode", f"{address}/answer"):
+    for path in (
+        "/chat",
+        f"{address}/say",
+        f"{address}/stop",
+        f"{address}/mode",
+        f"{address}/answer",
+        f"{address}/title",
+        f"{address}/model",
+        f"{address}/compact",
+    ):
         assert stranger.send(path, [("text", "hi"), ("token", token)]).status == 403
 
 

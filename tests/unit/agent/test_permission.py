@@ -110,6 +110,16 @@ def test_the_person_sees_what_an_edit_would_change(folders: ProjectFolders) -> N
     assert (folders.root / "a.txt").read_text() == "one\ntwo\n"
 
 
+def test_a_long_change_says_how_much_of_it_is_not_shown(folders: ProjectFolders) -> None:
+    """3,000 new lines and 3 lines of the head, of which 2,000 are shown."""
+    requests: list[PermissionRequest] = []
+    gate = PermissionGate(folders, on_ask=requests.append)
+    gate.decide(call("write_file", path="a.txt", text="x\n" * 3000))
+    change = requests[0].change
+    assert change is not None
+    assert change.diff.splitlines()[-1] == "[1,003 more lines of the diff are not shown.]"
+
+
 def test_the_person_is_asked_with_the_reason(folders: ProjectFolders) -> None:
     requests: list[PermissionRequest] = []
 
@@ -149,12 +159,30 @@ def test_once_holds_once(folders: ProjectFolders) -> None:
 def test_a_rule_allows_its_commands_and_no_others(folders: ProjectFolders) -> None:
     gate = PermissionGate(folders, rules=rules(allow=["shell(pytest *)"]))
     assert gate.decide(shell("pytest")).is_allowed
-    assert gate.decide(shell("cd src && pytest -q | tail -5")).words == "rule shell(pytest *)"
+    assert gate.decide(shell("ls && pytest -q | tail -5")).words == "rule shell(pytest *)"
     assert not gate.decide(shell("pytest -q; rm a")).is_allowed
     assert not gate.decide(shell("pytest $(rm a)")).is_allowed
     assert not gate.decide(shell("pytest > /etc/x")).is_allowed
     assert not gate.decide(shell("pytester")).is_allowed
     assert not gate.decide(shell("PATH=. pytest")).is_allowed
+
+
+def test_a_rule_about_a_command_holds_where_the_agent_works(folders: ProjectFolders) -> None:
+    """In another folder the same words run something else; a rule may name it. `deny` holds in every folder."""
+    gate = PermissionGate(folders, rules=rules(allow=["shell(make *)"]))
+    assert gate.decide(shell(f"cd {folders.start} && make test")).is_allowed
+    assert gate.decide(shell("cd . && make")).is_allowed
+    for line in ("cd src && make", "cd src; make", "(cd src; make)", "cd . && cd src && make", "pushd src && make"):
+        assert not gate.decide(shell(line)).is_allowed, line
+    gate = PermissionGate(folders, rules=rules(allow=["shell(cd src && make *)"]))
+    assert gate.decide(shell("cd src && make test")).words == "rule shell(cd src && make *)"
+    assert not gate.decide(shell("make")).is_allowed
+    assert not gate.decide(shell("cd src && pytest")).is_allowed
+    gate = PermissionGate(folders, mode="yolo", rules=rules(allow=["shell(cd *)"], deny=["shell(make *)"]))
+    assert not gate.decide(shell("cd src && make")).is_allowed
+    gate.mode = "ask"
+    assert gate.decide(shell("cd .. && ls")).words == "rule shell(cd *)"
+    assert not gate.decide(shell("cd src && pytest")).is_allowed
 
 
 def test_deny_counts_before_ask_and_ask_before_allow(folders: ProjectFolders) -> None:

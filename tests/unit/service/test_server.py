@@ -9,6 +9,7 @@ import pytest
 from perdure.capture import events
 from perdure.errors import HomeNotPrivate, PerdureError
 from perdure.service import lock, server
+from perdure.service.client import ask_health
 from rig.index_rows import START
 
 
@@ -81,9 +82,9 @@ def test_page_answers_with_its_address_or_its_error():
 
 
 def test_health_of_a_silent_resident_is_a_problem(tmp_path):
-    assert server.ask_health(tmp_path) is None
+    assert ask_health(tmp_path) is None
     with lock.hold_lock(tmp_path, now=START):
-        answer = server.ask_health(tmp_path, timeout_s=0.2)
+        answer = ask_health(tmp_path, timeout_s=0.2)
         assert answer["healthy"] is False and "does not answer" in answer["problems"][0]
 
 
@@ -99,5 +100,5 @@ def test_health_is_what_the_resident_answers(tmp_path):
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        assert server.ask_health(tmp_path, timeout_s=10) == answer
+        assert ask_health(tmp_path, timeout_s=10) == answer
         thread.join(10)

@@ -272,12 +272,15 @@ def _hint(text: str, old: str) -> str:
 
 
 def make_diff(old: str, new: str, shown: str) -> str:
-    """Return what changed, as a unified diff; "" if nothing did."""
-    lines = difflib.unified_diff(
-        _show_lines(old), _show_lines(new), f"a/{shown}", f"b/{shown}", n=_DIFF_CONTEXT, lineterm=""
+    """Return what changed, as a unified diff; "" if nothing did. Its last line says how many lines are not shown."""
+    lines = list(
+        difflib.unified_diff(
+            _show_lines(old), _show_lines(new), f"a/{shown}", f"b/{shown}", n=_DIFF_CONTEXT, lineterm=""
+        )
     )
     cut = take_first(lines)
-    return "\n".join([*cut.lines, *(["[The diff goes on.]"] if cut.is_cut else [])])
+    n_more = len(lines) - len(cut.lines)
+    return "\n".join([*cut.lines, *([f"[{n_more:,} more lines of the diff are not shown.]"] if cut.is_cut else [])])
 
 
 def _show_lines(text: str) -> list[str]:

@@ -1,12 +1,31 @@
-"""Outputs cut to what a model can read at once: 2,000 lines or 50 KB, in whole lines. Pure."""
+"""Outputs cut to what a model can read at once: 2,000 lines or 50 KB, in whole lines; and the whole ones, in files."""
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 MAX_LINES = 2000  # as pi cuts; whichever comes first
 MAX_BYTES = 50 * 1024
+MAX_KEPT_BYTES = 500_000_000  # of whole outputs that one session keeps
+
+
+class KeptOutputs:
+    """The files with whole outputs of one session. Together they have a limit: then the oldest are deleted."""
+
+    def __init__(self, max_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._max_bytes, self._lock = max_bytes, threading.Lock()
+        self._files: deque[tuple[Path, int]] = deque()  # with their sizes, the oldest first
+
+    def add(self, path: Path) -> None:
+        """Keep a file that is complete. It stays, however large it is."""
+        with self._lock:
+            self._files.append((path, path.stat().st_size))
+            while len(self._files) > 1 and sum(size for _, size in self._files) > self._max_bytes:
+                self._files.popleft()[0].unlink(missing_ok=True)
 
 
 class CutLines(NamedTuple):

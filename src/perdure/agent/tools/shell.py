@@ -16,7 +16,7 @@ from perdure.agent.commands import Risk, judge_line
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.process import end_process
 from perdure.agent.sandbox import Sandbox
-from perdure.agent.tools.output import MAX_BYTES, take_last
+from perdure.agent.tools.output import MAX_BYTES, KeptOutputs, take_last
 from perdure.environ import copy_variables
 from perdure.models.chat import ToolSpec
 from perdure.session.calls import Tool, ToolOutput
@@ -37,6 +37,7 @@ class ShellTool:
     sandbox: Sandbox
     outputs: Path  # the folder of the full outputs
     keep_variables: tuple[str, ...] = ()  # variables that commands get although they look like secrets
+    kept: KeptOutputs = field(default_factory=KeptOutputs)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def build_tool(self) -> Tool:
@@ -93,6 +94,7 @@ class ShellTool:
             n_lines = _count_lines(path)
             opening = f"[The last {len(cut.lines):,} of {n_lines:,} lines. read_file shows all: {path}]"
             text = "\n".join([opening, *cut.lines])
+            self.kept.add(path)
         else:
             path.unlink()
             text = "\n".join(cut.lines) if cut.lines else "[no output]"

@@ -28,7 +28,7 @@ from perdure.frameworks.home_calls import HomeCaller, HomeCalls
 from perdure.home import Home
 from perdure.state.store import Checkpoint, PendingWrite, StateFile
 
-_Place = tuple[str, str, str]  # thread, namespace and id of a checkpoint
+_CheckpointKey = tuple[str, str, str]  # thread, namespace and id of a checkpoint
 _Row = tuple[Checkpoint, Sequence[PendingWrite]]
 
 
@@ -179,7 +179,7 @@ class PerdureSaver(HomeCaller, BaseCheckpointSaver[int]):
 
     def _build_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-    ) -> tuple[_Place, Sequence[PendingWrite]]:
+    ) -> tuple[_CheckpointKey, Sequence[PendingWrite]]:
         configurable = config["configurable"]
         place = (str(configurable["thread_id"]), configurable.get("checkpoint_ns", ""), configurable["checkpoint_id"])
         return place, [
@@ -234,11 +234,11 @@ class PerdureSaver(HomeCaller, BaseCheckpointSaver[int]):
             return
         for thread in threads:
             checkpoints = {_to_place(checkpoint): checkpoint for checkpoint in state.list_checkpoints(thread=thread)}
-            kept: set[_Place] = set()
+            kept: set[_CheckpointKey] = set()
             for namespace in {place[1] for place in checkpoints}:
                 newest = next(place for place in checkpoints if place[1] == namespace)
                 n_ancestors = self._count_delta_steps(checkpoints[newest])
-                place: _Place | None = newest
+                place: _CheckpointKey | None = newest
                 while place in checkpoints and n_ancestors >= 0:
                     kept.add(place)
                     place, n_ancestors = (thread, namespace, checkpoints[place].parent), n_ancestors - 1
@@ -250,11 +250,11 @@ class PerdureSaver(HomeCaller, BaseCheckpointSaver[int]):
         return max((int(n_steps) for _, n_steps in counters.values()), default=0)
 
 
-def _to_place(checkpoint: Checkpoint) -> _Place:
+def _to_place(checkpoint: Checkpoint) -> _CheckpointKey:
     return checkpoint.thread, checkpoint.namespace, checkpoint.id
 
 
-def _to_config(place: _Place) -> RunnableConfig:
+def _to_config(place: _CheckpointKey) -> RunnableConfig:
     thread, namespace, name = place
     return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": name}}
 

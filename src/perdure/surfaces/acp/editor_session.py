@@ -375,7 +375,7 @@ class EditorSession:
             self._say(self._describe_mode())
         elif name in ("approve", "reject"):
             try:
-                self._say(decide_edit(home, argument, is_approved=name == "approve", surface="editor"))
+                self._say(decide_edit(home, argument, is_approved=name == "approve", surface="editor").words)
             except PerdureError as error:
                 self._say(str(error))
         elif name == "cost":

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from perdure.surfaces.agent_api.requests import (
     render_earlier,
 )
 from perdure.surfaces.http import captures, responses
-from perdure.surfaces.http.app import HttpApi, to_starlette
+from perdure.surfaces.http.app import HttpApi, RequestHandler, catch_errors, to_starlette
 from perdure.surfaces.http.events import EventStreamResponse
 from perdure.surfaces.http.responses import HttpRefusal, HttpResponse, refuse_for_now
 from perdure.surfaces.http.store import SessionPlace
@@ -83,8 +83,8 @@ class AgentApi:
         """Return every route."""
         return [
             *(Route(path, self._make_endpoint(api), methods=["POST"]) for path, api in APIS.items()),
-            Route(MODELS_PATH, self._catch_errors(self._list_models)),
-            Route(MODELS_PATH + "/{name}", self._catch_errors(self._show_model)),
+            Route(MODELS_PATH, catch_errors(self._list_models, self._respond_to_error)),
+            Route(MODELS_PATH + "/{name}", catch_errors(self._show_model, self._respond_to_error)),
             Route(HEALTH_PATH, self._tell_alive),
         ]
 
@@ -110,30 +110,16 @@ class AgentApi:
             raise HttpRefusal(403, "forbidden", message)
         return identity
 
-    def _catch_errors(
-        self, respond: Callable[[Request], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def respond_safely(request: Request) -> Response:
-            try:
-                return await respond(request)
-            except ClientDisconnect:
-                return Response(status_code=400)
-            except Exception as error:  # noqa: BLE001 - every request gets an answer in the form of its API
-                return self._respond_to_error(request, error)
-
-        return respond_safely
-
-    def _respond_to_error(self, request: Request, error: Exception) -> Response:
+    async def _respond_to_error(self, request: Request, error: Exception) -> Response:
         refusal = _to_refusal(error)
-        if refusal.status >= 500:
-            self.api.respond_to_error(request, error)  # it is logged there
+        self.api.log_failure(request, error)
         kind = _ERROR_KINDS.get(refusal.status, "api_error")
         body = answers.build_error(refusal.message, kind)
         return to_starlette(HttpResponse(body, refusal.status, refusal.headers))
 
     # a turn -----------------------------------------------------------------------------------------------
 
-    def _make_endpoint(self, api: Api) -> Callable[[Request], Awaitable[Response]]:
+    def _make_endpoint(self, api: Api) -> RequestHandler:
         async def respond(request: Request) -> Response:
             identity = await self._identify(request)
             async with self.api.body_slots:
@@ -157,7 +143,7 @@ class AgentApi:
                 )  # fmt: skip
             return await self._answer_whole(exchange, request)
 
-        return self._catch_errors(respond)
+        return catch_errors(respond, self._respond_to_error)
 
     def _begin(
         self, api: Api, raw: bytes, headers: Mapping[str, str], identity: Identity, events: asyncio.Queue[LiveEvent],

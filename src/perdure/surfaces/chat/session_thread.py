@@ -142,6 +142,14 @@ class SessionHolder:
         self.agent.use_chat(find_chat(self.home, model))
         return self.refresh()
 
+    def set_title(self, title: str) -> SessionStatus:
+        """Give the session a title, instead of its first message."""
+        from perdure.formats.perdure import Title
+
+        log = self.session.log
+        log.append(Title(text=title, **log.make_fields()))
+        return self.refresh()
+
     def use_mode(self, mode: Mode) -> SessionStatus:
         """Let tools do more or less from here on."""
         self.agent.gate.mode = mode
@@ -171,7 +179,7 @@ class SessionHolder:
         """Make or reject a change that the agent proposed. Raises UsageError, FloorMissing, EditRefused."""
         from perdure.agent.self_edit import decide_edit
 
-        return decide_edit(self.home, proposal, is_approved=is_approved, surface="chat")
+        return decide_edit(self.home, proposal, is_approved=is_approved, surface="chat").words
 
     def compact(self, focus: str, link: TurnLink) -> Boundary | None:
         """Make a summary of the middle of the session; None if nothing was left out. Raises ModelCancelled."""

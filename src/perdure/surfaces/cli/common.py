@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from perdure.environ import find_home_path
-from perdure.errors import PerdureError, ThinHome, UsageError
+from perdure.errors import ClientOnly, PerdureError, ThinHome, UsageError
+from perdure.lazy_module import is_left_out
 from perdure.surfaces.units import (
     format_count,
     format_size,
@@ -206,6 +207,10 @@ def command(name: str, *, epilog: str = "") -> Callable[[Callable[..., None]], c
                 _fail(shell, ThinHome(f"{error.detail} (there: `{_to_command_line(sys.argv[1:])}`)"))
             except PerdureError as error:
                 _fail(shell, error)
+            except ModuleNotFoundError as error:
+                if not is_left_out(error):
+                    raise
+                _fail(shell, ClientOnly(f"{error.name} is not installed here"))
 
         return run
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # costs 0.1 s; `--help` does not need it
     from perdure.home import Home
     from perdure.remote_home import RemoteFloor, RemoteHome
 
-NEXT_SESSION = "The change applies from the next session on."
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 

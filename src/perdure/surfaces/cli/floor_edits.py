@@ -5,9 +5,9 @@ forget.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -18,13 +18,13 @@ from perdure import text
 from perdure.access.redact import mask
 from perdure.access.shown_alerts import DIGEST_CHARS
 from perdure.errors import FloorMissing, UsageError
+from perdure.floor import pages
 from perdure.floor.floor import Floor
 from perdure.floor.layers import Suspect
 from perdure.floor.state import EditProposal
 from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, command, confirm, format_count
 from perdure.surfaces.cli.floor_common import (
-    NEXT_SESSION,
     complete_pages,
     format_hybrid_time,
     page_argument,
@@ -33,6 +33,9 @@ from perdure.surfaces.cli.floor_common import (
 from perdure.surfaces.cli.floor_notes import complete_cards
 from perdure.surfaces.cli.memory_common import read_words
 from perdure.surfaces.text_diff import make_unified_diff
+
+if TYPE_CHECKING:
+    from perdure.agent.self_edit import EditDecision
 
 _id_argument = click.argument("identifier", metavar="ID")
 _SURFACE = "terminal"  # where a decision was made, as the journal keeps it
@@ -130,7 +133,7 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
     """Show a proposed edit, ask, and make it. The change applies from the next session on; running sessions keep the
     old text.
     """
-    from perdure.agent.self_edit import approve_edit, refuse_agents
+    from perdure.agent.self_edit import decide_edit, refuse_agents
 
     refuse_agents()
     with shell.open_home() as home:
@@ -143,23 +146,26 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
         if not _confirm_as_owner(shell, "Make this edit?", yes=yes):
             shell.out.print("Nothing was changed.")
             return
-        result = approve_edit(home, proposal.id, surface=_SURFACE)
-    if shell.as_json:
-        shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": True, "event": result.event})
-    else:
-        shell.out.print(f"{proposal.name}: written. {NEXT_SESSION}", style="bold", markup=False)
+        decision = decide_edit(home, proposal.id, is_approved=True, surface=_SURFACE)
+    _report_decision(shell, decision, {"approved": True, "event": decision.event})
 
 
 @command("reject", epilog="  perdure floor reject edit-3f9c2a11")
 @_id_argument
 def reject_command(shell: Shell, identifier: str) -> None:
     """Reject a proposed edit. Nothing changes; `perdure floor proposals --all` still lists it."""
+    from perdure.agent.self_edit import decide_edit
+
     with shell.open_home() as home:
-        proposal = home.floor.reject(identifier, surface=_SURFACE)
+        decision = decide_edit(home, identifier, is_approved=False, surface=_SURFACE)
+    _report_decision(shell, decision, {"approved": False})
+
+
+def _report_decision(shell: Shell, decision: EditDecision, fields: Mapping[str, Any]) -> None:
     if shell.as_json:
-        shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": False})
+        shell.print_json({"proposal": decision.proposal.id, "page": decision.proposal.name, **fields})
     else:
-        shell.out.print(f"{proposal.id}: rejected. Nothing has changed.", style="bold", markup=False)
+        shell.out.print(decision.words, style="bold", markup=False)
 
 
 def _confirm_as_owner(shell: Shell, question: str, *, yes: bool) -> bool:
@@ -231,7 +237,7 @@ def allow_command(shell: Shell, name: str) -> None:
     if shell.as_json:
         shell.print_json({"allowed": _suspect_to_json(suspect)})
     else:
-        shell.out.print(f"{suspect.location}: allowed as it is. {NEXT_SESSION}", style="bold", markup=False)
+        shell.out.print(f"{suspect.location}: allowed as it is. {pages.NEXT_SESSION}", style="bold", markup=False)
 
 
 def _find_suspect(suspects: Sequence[Suspect], name: str) -> Suspect:

@@ -20,7 +20,6 @@ from perdure.floor.state import PageVersion
 from perdure.remote_home import RemoteFloor
 from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.cli.floor_common import (
-    NEXT_SESSION,
     build_layers,
     by_agent_option,
     choose_folder,
@@ -224,7 +223,7 @@ def _print_written(shell: Shell, floor: Floor | RemoteFloor, name: str, old: str
         shell.out.print(f"{name}: no change.", markup=False)
         return
     print_difference(shell, old, new, name)
-    shell.out.print(f"{name}: written. {NEXT_SESSION}", style="bold", markup=False)
+    shell.out.print(f"{name}: written. {pages.NEXT_SESSION}", style="bold", markup=False)
     if version and version.unseen:
         shell.note(
             f"{name} was changed while you edited it. Your text is current; `perdure floor history {name}` shows both."
@@ -251,7 +250,7 @@ def remove_command(shell: Shell, page: str) -> None:
     if shell.as_json:
         shell.print_json({"page": name, "removed": True}, next_actions=[revert_action])
         return
-    shell.out.print(f"{name}: removed. {NEXT_SESSION}", style="bold", markup=False)
+    shell.out.print(f"{name}: removed. {pages.NEXT_SESSION}", style="bold", markup=False)
     shell.suggest([revert_action])
 
 

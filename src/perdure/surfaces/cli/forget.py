@@ -99,8 +99,10 @@ def forget_command(
             preview_memories(shell, report.memories)
             for name, floor_line in report.lines[:MAX_SHOWN]:
                 shell.out.print(f"  {name}: {one_line(floor_line, 80)}", markup=False)
-        if (report.items or report.memories or report.lines) and not dry_run:
-            n_items = len(report.items) + len(report.lines)
+            for path in report.output_files[:MAX_SHOWN]:
+                shell.out.print(f"  {path}", markup=False, soft_wrap=True)
+        if (report.items or report.memories or report.lines or report.output_files) and not dry_run:
+            n_items = len(report.items) + len(report.lines) + len(report.output_files)
             question = f"Delete {format_forgotten(n_items, 'item', len(report.memories))} permanently?"
             if not confirm(shell, question, yes=yes):
                 raise UsageError("nothing was deleted")
@@ -166,6 +168,8 @@ def _print_report(shell: Shell, report: ForgetReport, *, dry_run: bool) -> None:
     actions = [("perdure verify", "check the archive")] if report.rewritten_runs else []
     amount = format_forgotten(n_items, "item", n_memories)
     amount += f", {format_count(len(report.lines), 'line')} of the floor" if report.lines else ""
+    n_outputs = len(report.output_files)
+    amount += f", {format_count(n_outputs, 'waiting message or output')}" if n_outputs else ""
     left_lines = [(name, line, _make_forget_command(name, line, op)) for name, line, op in report.left_lines]
     if shell.as_json:
         shell.print_json(
@@ -180,12 +184,13 @@ def _print_report(shell: Shell, report: ForgetReport, *, dry_run: bool) -> None:
                 "forgotten_lines": 0 if dry_run else len(report.lines),
                 "left_on_floor": [{"page": page, "line": line, "command": name} for page, line, name in left_lines],
                 "left_files": report.left_files,
+                "output_files": report.output_files,
                 "transcripts": sorted({item.path for item in report.items if item.path}),
             },
             next_actions=actions,
         )
         return
-    if not n_items and not n_memories and not report.lines:
+    if not n_items and not n_memories and not report.lines and not n_outputs:
         shell.out.print("Nothing matches. Nothing was deleted.")
     elif dry_run:
         shell.out.print(f"{amount} would be deleted. Nothing was changed.")

@@ -13,7 +13,8 @@ import click
 from perdure import config as settings
 from perdure.clients import entries, setup
 from perdure.errors import ClientFault, PackageMissing, PerdureError, UsageError
-from perdure.service import server, unit
+from perdure.service import unit
+from perdure.service.client import ask_health
 from perdure.surfaces.cli.common import Shell, command
 
 CLIENT_NAMES = {
@@ -77,7 +78,7 @@ def install_command(shell: Shell, client: str, mcp: bool, service: str | None, d
 def offer_service(shell: Shell, home: Path, *, is_agreed: bool) -> None:
     """Start the service of a home at login, if the person agrees, and say what was done."""
     system_service = unit.describe_local_unit(home, settings.find_user_home())
-    if system_service.path.exists() or server.ask_health(home) is not None:
+    if system_service.path.exists() or ask_health(home) is not None:
         return
     if not is_agreed:
         if shell.as_json or not sys.stdin.isatty():

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
+from perdure.errors import ClientOnly
+from perdure.lazy_module import is_left_out
+
 CommandTable = Mapping[str, tuple[str, str]]  # name: (module in perdure.surfaces.cli, help in one line)
+
+
+class _LeftOutCommand(click.ClickException):
+    """A command of which `perdure-client` has no code."""
+
+    exit_code = ClientOnly.exit_code
 
 
 class LazyGroup(click.Group):
@@ -36,7 +45,12 @@ class LazyGroup(click.Group):
         """Import and return the command of this name; None if the table has none."""
         if cmd_name not in self.table:
             return None
-        module = importlib.import_module(f"perdure.surfaces.cli.{self.table[cmd_name][0]}")
+        try:
+            module = importlib.import_module(f"perdure.surfaces.cli.{self.table[cmd_name][0]}")
+        except ModuleNotFoundError as error:
+            if not is_left_out(error):
+                raise
+            raise _LeftOutCommand(str(ClientOnly())) from error
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 

@@ -10,7 +10,7 @@ from perdure.capture import credential
 from perdure.capture.credential import Credential
 from perdure.errors import PerdureError, UsageError
 from perdure.home import Home
-from perdure.service import server
+from perdure.service.client import ask_health
 from perdure.sharing.machines import Machine
 from perdure.surfaces.cli.common import Shell, command, format_time
 from perdure.surfaces.cli.lazy import LazyGroup
@@ -71,7 +71,7 @@ def register_command(
             credential.check_same_home(home.path, home_url)
         machine, secret = home.sharing.machines.register(user or home.user, name)
         credential_path = None if is_only_shown else str(_store_credential(home, machine, secret, home_url))
-        join_line = compose_join_line(home.config.server, server.ask_health(home.path), home_url)
+        join_line = compose_join_line(home.config.server, ask_health(home.path), home_url)
     if shell.as_json:
         shell.print_json(
             {**_machine_to_json(machine), "secret": secret, "join": join_line.command, "written": credential_path}

@@ -21,7 +21,8 @@ from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.index.statistics import measure_size
 from perdure.memories.cue_use import count_memories
-from perdure.service import health, server
+from perdure.service import health
+from perdure.service.client import ask_health
 from perdure.surfaces import health_checks
 from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
@@ -83,7 +84,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "floor": costs_to_json(home.floor.layers(cwd=str(Path.cwd()))) | {"kept": kept_to_json(home.floor.list_kept())},
         "vectors": _read_vector_status(home),
         "pictures": health_checks.measure_pictures(home),
-        "resident": (state := server.ask_health(home.path)),
+        "resident": (state := ask_health(home.path)),
         "http": make_http_address(home.config.server, state) or None,
         "machines": len(home.sharing.machines.list_machines()),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
@@ -392,14 +393,14 @@ def _check_pictures(home: Home) -> Iterator[HealthCheck]:
 
 
 def _check_resident(home: Home) -> Iterator[HealthCheck]:
-    state = server.ask_health(home.path)
+    state = ask_health(home.path)
     yield from health_checks.check_resident_home(home, state)
     yield from health_checks.check_proxies(home, state)
 
 
 def _check_machines(home: Home) -> Iterator[HealthCheck]:
     """Check where other machines reach this home and how many may; yield nothing for a home without any."""
-    state, n_machines = server.ask_health(home.path), len(home.sharing.machines.list_machines())
+    state, n_machines = ask_health(home.path), len(home.sharing.machines.list_machines())
     message = _format_http(make_http_address(home.config.server, state), state)
     if message:
         is_up = bool(state and state.get("http"))

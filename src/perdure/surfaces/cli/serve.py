@@ -26,13 +26,9 @@ from perdure.capture import events, failures
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
 from perdure.errors import AlreadyServing, ServiceFault
-from perdure.service import lock, server, unit
+from perdure.service import lock, unit
 from perdure.service.outbox_sender import OutboxSender
 from perdure.surfaces.cli.common import Shell, command
-from perdure.surfaces.mail.listener import MailListener
-from perdure.surfaces.proxy.listener import ProxyListener
-from perdure.surfaces.telegram.listener import TelegramListener
-from perdure.surfaces.web.listener import Listener
 
 MAX_LOG_BYTES = 1_000_000
 _CHECK_EVERY_S = 60.0
@@ -104,40 +100,11 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
         watch_log(rules.home)
         _serve_thin_machine(shell, rules)
     else:
+        from perdure.surfaces.cli.serve_home import serve_home  # what a thin machine has not, and need not load
+
         with shell.open_home(create=True) as home:
             watch_log(home.path)
-            serving = server.HomeServer(home)
-            for signal_number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(signal_number, lambda *_: serving.stop_event.set())
-            listener, proxy_listener = Listener(serving), ProxyListener(home.path, home.config)
-            serving.page_link = listener.make_page_link
-            telegram_listener = TelegramListener(home.path, home.config, serving.clone_home)
-            mail_listener = MailListener(home.path, home.config, serving.clone_home)
-            with (
-                contextlib.closing(listener),
-                contextlib.closing(proxy_listener),
-                contextlib.closing(telegram_listener),
-                contextlib.closing(mail_listener),
-            ):
-
-                def print_ready() -> None:
-                    _print_address(shell, home.path, listener, proxy_listener)
-                    for line in filter(None, (telegram_listener.start(), mail_listener.start())):
-                        shell.err.print(line, markup=False, soft_wrap=True)
-
-                serving.run(on_ready=print_ready)
-
-
-def _print_address(shell: Shell, home: Path, listener: Listener, proxy_listener: ProxyListener) -> None:
-    """Print what is served and, on a terminal, where its page is or how to get one."""
-    address = listener.start()
-    shell.err.print(f"serving {home}" + (f" at {address}" if address else ""), markup=False)
-    if base_url := proxy_listener.start():
-        shell.err.print(f"its proxy: {base_url}", markup=False, soft_wrap=True)
-    if shell.err.is_terminal:
-        shell.err.print(
-            f"its page: {listener.make_page_link() if address else '`perdure page`'}", markup=False, soft_wrap=True
-        )
+            serve_home(shell, home)
 
 
 def _serve_thin_machine(shell: Shell, rules: CaptureRules) -> None:

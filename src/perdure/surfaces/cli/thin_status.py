@@ -13,7 +13,7 @@ from perdure.capture.policy import CaptureRules
 from perdure.clients import entries, setup
 from perdure.errors import ClientFault, CredentialFault, CredentialMissing, PerdureError, RemoteRefused
 from perdure.remote_home import open_remote_home
-from perdure.service import server
+from perdure.service.client import ask_health
 from perdure.surfaces.cli.common import Shell, format_age, format_count, format_size
 from perdure.surfaces.health_checks import LOW_DISK_BYTES, HealthCheck, describe_resident
 
@@ -29,7 +29,7 @@ def print_thin_status(shell: Shell, rules: CaptureRules) -> None:
     )
     answers, message = _ask_home(rules)
     pause = policy.read_pause(rules.home, datetime.now(UTC))
-    resident = server.ask_health(rules.home)
+    resident = ask_health(rules.home)
     if shell.as_json:
         shell.print_json(
             {

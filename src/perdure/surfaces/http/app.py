@@ -99,7 +99,7 @@ class HttpApi:
         try:
             return await self._find_identity(request) == identity
         except Exception as error:  # noqa: BLE001 - a stream has begun: no other answer is possible
-            self.respond_to_error(request, error)
+            self.log_failure(request, error)
             return False
 
     def _refuse_unknown(self, request: Request) -> HttpRefusal:
@@ -233,42 +233,53 @@ class HttpApi:
 
     # as bytes ---------------------------------------------------------------------------------------------
 
-    def make_endpoint(self, operation: ApiOperation) -> Callable[[Request], Awaitable[Response]]:
+    def make_endpoint(self, operation: ApiOperation) -> RequestHandler:
         """Return the function that Starlette calls for an operation."""
 
         async def respond(request: Request) -> Response:
-            return await self.respond_safely(request, lambda: self.answer_request(operation, request))
+            return to_starlette(await self.answer_request(operation, request))
 
-        return respond
+        return catch_errors(respond, self.respond_to_error)
 
     async def stream_events(self, request: Request) -> Response:
         """Stream the caller's own events as they happen."""
-        try:
-            identity = await self.identify(request)
-            await self.worker_pools["read"].run_task(lambda: self.server.activity_feed.add_listener(identity.user))
-            return self.server.subscribers.open_stream(identity, lambda: self._is_same_identity(request, identity))
-        except Exception as error:  # noqa: BLE001 - as in `safely`
-            return self.respond_to_error(request, error)
+        identity = await self.identify(request)
+        await self.worker_pools["read"].run_task(lambda: self.server.activity_feed.add_listener(identity.user))
+        return self.server.subscribers.open_stream(identity, lambda: self._is_same_identity(request, identity))
 
-    async def respond_safely(self, request: Request, make_answer: Callable[[], Awaitable[HttpResponse]]) -> Response:
-        """Return the response; any error becomes an error response."""
+    async def respond_to_error(self, request: Request, error: Exception) -> Response:
+        """Return the response to an error."""
+        self.log_failure(request, error)
+        return to_starlette(responses.render_refusal(responses.to_refusal(error)))
+
+    def log_failure(self, request: Request, error: Exception, *, client: str = "http") -> None:
+        """Log an error if it is the server's own fault, without any text of a user."""
+        if responses.to_refusal(error).status < 500:
+            return
+        code = str(getattr(error, "code", type(error).__name__))
+        route_path = getattr(request.scope.get("route"), "path", "")
+        log.append_entry(
+            self.server.home, "failed", client=client, kind=route_path, code=code, at_line=turn.locate_error(error)
+        )
+
+
+RequestHandler = Callable[[Request], Awaitable[Response]]
+
+
+def catch_errors(
+    respond: RequestHandler, respond_to_error: Callable[[Request, Exception], Awaitable[Response]]
+) -> RequestHandler:
+    """Return a handler that always answers: errors of `respond` become the response that `respond_to_error` makes."""
+
+    async def respond_safely(request: Request) -> Response:
         try:
-            return to_starlette(await make_answer())
+            return await respond(request)
         except ClientDisconnect:
             return Response(status_code=400)
-        except Exception as error:  # noqa: BLE001 - the promise of this module
-            return self.respond_to_error(request, error)
+        except Exception as error:  # noqa: BLE001 - every address answers in its own form, whatever happens
+            return await respond_to_error(request, error)
 
-    def respond_to_error(self, request: Request, error: Exception) -> Response:
-        """Return the response to an error; log it if it is the server's own fault, without any text of a user."""
-        refusal = responses.to_refusal(error)
-        if refusal.status >= 500:
-            code = str(getattr(error, "code", type(error).__name__))
-            route_path = getattr(request.scope.get("route"), "path", "")
-            log.append_entry(
-                self.server.home, "failed", client="http", kind=route_path, code=code, at_line=turn.locate_error(error)
-            )
-        return to_starlette(responses.render_refusal(refusal))
+    return respond_safely
 
 
 def to_starlette(answer: HttpResponse) -> Response:
@@ -350,7 +361,11 @@ def build_app(api: HttpApi, *, mounted: MountedApp = MountedApp(), lifespan: Any
     api_routes = [
         Route(operation.path, api.make_endpoint(operation), methods=[operation.method]) for operation in OPERATIONS
     ]
-    public_routes = [Route(OPENAPI_PATH, document), Route(ALIVE_PATH, alive), Route(EVENTS_PATH, api.stream_events)]
+    public_routes = [
+        Route(OPENAPI_PATH, document),
+        Route(ALIVE_PATH, alive),
+        Route(EVENTS_PATH, catch_errors(api.stream_events, api.respond_to_error)),
+    ]
     application = Starlette(
         routes=[*public_routes, *api_routes, *mounted.routes],
         exception_handlers={HTTPException: missing},

@@ -442,6 +442,7 @@ class ForgetReportJson(AnswerEnvelope, frozen=True):
     lines: list[tuple[str, str]]
     left_lines: list[tuple[str, str, str]]
     left_files: list[str]
+    output_files: list[str]
     digest: str
     rewritten_runs: list[str]
 

@@ -57,7 +57,8 @@ class McpApp:
         try:
             identity = await self._api.identify(Request(scope))
         except Exception as error:  # noqa: BLE001 - every error becomes a body, as in the API
-            await self._api.respond_to_error(Request(scope), error)(scope, receive, send)
+            response = await self._api.respond_to_error(Request(scope), error)
+            await response(scope, receive, send)
             return
         _CALLER.set(identity)
         token = AccessToken(token="", client_id=identity.machine_id, scopes=[], subject=identity.user)
@@ -75,7 +76,7 @@ class McpApp:
         try:
             await self.inner(scope, receive, send_noted)
         except Exception as error:
-            error_response = self._api.respond_to_error(Request(scope), error)
+            error_response = await self._api.respond_to_error(Request(scope), error)
             if has_begun:  # too late for another answer: the connection is closed
                 raise
             await error_response(scope, receive, send)

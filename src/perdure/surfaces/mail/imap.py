@@ -17,8 +17,8 @@ from datetime import timedelta
 from functools import partial
 
 from perdure.config import MailConfig
-from perdure.delivery.http_request import is_loopback, make_context
-from perdure.delivery.mail import TLS_MODES
+from perdure.delivery.http_request import make_context
+from perdure.delivery.mail import check_tls
 from perdure.delivery.webhook import read_secret
 from perdure.errors import ConfigFault, DeliveryFault
 from perdure.surfaces.mail.inbox import ImapPosition, MailInbox, MailItem, utc_now
@@ -34,13 +34,7 @@ _SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
 
 def check_imap(config: MailConfig) -> None:
     """Raise ConfigFault for settings that make no sense, or would send the password in the clear."""
-    if config.imap_tls not in TLS_MODES:
-        raise ConfigFault(f"mail.imap_tls = {config.imap_tls!r} (known: {', '.join(TLS_MODES)})")
-    if config.imap_tls == "off" and not (config.plain or is_loopback(config.imap_host)):
-        raise ConfigFault(
-            f"mail.imap_tls = 'off' would send the password unencrypted to {config.imap_host}; use tls or starttls, or "
-            "set `plain = true` if the network itself is private"
-        )
+    check_tls("mail.imap_tls", config.imap_tls, config.imap_host, is_plain=config.plain, what="the password")
     if not config.user:
         raise ConfigFault("mail.user and mail.password_env must be set for a mail folder")
 

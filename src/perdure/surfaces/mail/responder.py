@@ -24,12 +24,10 @@ from perdure.access.fence import make_nonce
 from perdure.agent.agent import Agent, open_agent
 from perdure.agent.permission import MODES, Mode
 from perdure.config import Config, MailConfig, find_user_home
-from perdure.delivery.http_request import is_loopback
-from perdure.delivery.mail import TLS_MODES, parse_address
+from perdure.delivery.mail import check_login, check_tls, parse_address
 from perdure.delivery.message import compute_next_at
 from perdure.delivery.webhook import read_secret
 from perdure.errors import (
-    Busy,
     ConfigFault,
     DeliveryFault,
     DeliveryRefused,
@@ -39,7 +37,8 @@ from perdure.errors import (
     SessionHeld,
     SessionMissing,
 )
-from perdure.formats.perdure import FileEntry, ImageEntry, Message
+from perdure.formats.perdure import FileEntry, ImageEntry
+from perdure.surfaces.interrupted_turn import recover_answer
 from perdure.surfaces.mail import sender
 from perdure.surfaces.mail.body import MailBody, read_body
 from perdure.surfaces.mail.imap import ImapFolder, check_imap
@@ -52,10 +51,6 @@ if TYPE_CHECKING:
     from perdure.home import Home
 
 JOB = "mail"  # the job under which the calls of models are metered
-INTERRUPTED = (
-    "I was interrupted in the middle of your mail. What was done is kept, and nothing runs again by itself. "
-    "Write “go on”, or something else."
-)
 MAX_TRIES = 20  # to send an answer: about four days
 _MAX_AWAY_S = 300.0  # between two tries while the mail folder is away
 _HELD_S = 30.0  # until a session that another surface holds is tried again
@@ -134,7 +129,7 @@ class MailResponder:
     ) -> None:
         """Answer until stopped. is_once: what is there now. Raises MailTaken if another process does it."""
         self._stop_event = stop_event
-        with self._hold_mail():
+        with disk.hold_alone(self._home_path / "run" / "mail.lock", lambda: MailTaken("a process of this home")):
             self._inbox = MailInbox(self._home_path)
             self._source = open_source(self._settings, self._inbox)
             try:
@@ -149,18 +144,6 @@ class MailResponder:
         """End the turn that runs, after the event of `run` was set; what waits is answered after the next start."""
         if (cancel := self._cancel) is not None:
             cancel.set()
-
-    @contextlib.contextmanager
-    def _hold_mail(self) -> Iterator[None]:
-        disk.make_folder(self._home_path / "run")
-        path = self._home_path / "run" / "mail.lock"
-        try:
-            with disk.lock_file(path, wait_s=0.3):
-                yield
-        except Busy as error:
-            if error.detail != str(path):
-                raise
-            raise MailTaken("a process of this home") from error
 
     def _resume(self) -> None:
         """Read what waits. An answer that was being sent is perhaps sent."""
@@ -307,7 +290,7 @@ class MailResponder:
         text = compose_text(item, body)
         with self._open_agent(item) as agent:
             is_begun = item.state == "asked" and item.session == agent.session.session
-            if is_begun and (recovered := _recover(item, agent, text)):
+            if is_begun and (recovered := recover_answer(agent.session.log.find_path(), item.leaf, text, "mail")):
                 return self._keep_answer(item, recovered)
             if not (text or body.files or body.whole):
                 return self._keep_answer(item, body.problem or "I see nothing to answer in this mail.")
@@ -394,18 +377,6 @@ class MailResponder:
         self._inbox.change(item, state="sending")
 
 
-def _recover(item: MailItem, agent: Agent, text: str) -> str:
-    """Return the answer to a mail of which a killed process was making one; "" if it is not in the log yet."""
-    path = agent.session.log.find_path()
-    later = next((path[n + 1 :] for n, entry in enumerate(path) if entry.id == item.leaf), path)
-    messages = [entry for entry in later if isinstance(entry, Message)]
-    if not messages or messages[0].role != "user" or messages[0].text != text:
-        return ""
-    last = messages[-1]
-    is_whole = last.role == "assistant" and not last.calls and last.stop not in ("cancelled", "failed")
-    return last.text if is_whole else INTERRUPTED
-
-
 def compose_text(item: MailItem, body: MailBody) -> str:
     """Return what the model reads as the message: of the first mail of a thread with its subject."""
     is_first = item.thread == item.id and item.subject
@@ -466,15 +437,8 @@ def check_settings(config: MailConfig) -> None:
         raise ConfigFault("mail: set `imap_host`, or `incoming` for mails in a folder, and not both (docs/mail.md)")
     if not config.smtp_host:
         raise ConfigFault("mail.smtp_host: name the server that takes the answers")
-    if config.smtp_tls not in TLS_MODES:
-        raise ConfigFault(f"mail.smtp_tls = {config.smtp_tls!r} (known: {', '.join(TLS_MODES)})")
-    if config.smtp_tls == "off" and not (config.plain or is_loopback(config.smtp_host)):
-        raise ConfigFault(
-            f"mail.smtp_tls = 'off' would send answers unencrypted to {config.smtp_host}; use starttls or tls, or set "
-            "`plain = true` if the network itself is private"
-        )
-    if bool(config.user) != bool(config.password_env):
-        raise ConfigFault("mail: `user` and `password_env` go together")
+    check_tls("mail.smtp_tls", config.smtp_tls, config.smtp_host, is_plain=config.plain, what="answers")
+    check_login("mail", config.user, config.password_env)
     if not (config.authserv_id or config.unauthenticated):
         raise ConfigFault(
             "mail.authserv_id: name your receiving server as it stands in its Authentication-Results headers "

@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from perdure.agent.permission import MODES
 from perdure.config import Config, TelegramConfig, find_user_home
 from perdure.delivery.telegram import BotApi
 from perdure.delivery.webhook import read_secret
-from perdure.errors import BotTaken, Busy, ConfigFault, DeliveryFault, DeliveryRefused, TokenRefused
+from perdure.errors import BotTaken, ConfigFault, DeliveryFault, DeliveryRefused, TokenRefused
 from perdure.surfaces.telegram import incoming
 from perdure.surfaces.telegram.conversation import HELP, BotContext, ChatConversation
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
@@ -62,7 +62,7 @@ class TelegramBot:
         Raises BotTaken if another process reads this bot, TokenRefused.
         """
         try:
-            with self._hold_bot():
+            with disk.hold_alone(self._home / "run" / "telegram.lock", lambda: BotTaken("a process of this home")):
                 self._inbox = Inbox(self._home)
                 self._name = self._ask_name(stop_event)
                 if stop_event.is_set():
@@ -84,18 +84,6 @@ class TelegramBot:
         """End the turns that run, after the event of `run` was set; what waits is answered after the next start."""
         for conversation in list(self._chats.values()):
             conversation.close()
-
-    @contextlib.contextmanager
-    def _hold_bot(self) -> Iterator[None]:
-        disk.make_folder(self._home / "run")
-        path = self._home / "run" / "telegram.lock"
-        try:
-            with disk.lock_file(path, wait_s=0.3):
-                yield
-        except Busy as error:
-            if error.detail != str(path):
-                raise
-            raise BotTaken("a process of this home") from error
 
     def _make_context(self, stop_event: threading.Event) -> BotContext:
         folder = self._settings.folder or str(find_user_home() / "perdure-telegram")

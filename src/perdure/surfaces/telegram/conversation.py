@@ -29,8 +29,9 @@ from perdure.delivery.telegram import BotApi
 from perdure.delivery.telegram_text import MessagePart, render_parts
 from perdure.errors import DeliveryFault, DeliveryRefused, ModelCancelled, PerdureError, RecallMissing, SessionMissing
 from perdure.floor.platforms import TELEGRAM
-from perdure.formats.perdure import FileEntry, ImageEntry, Message
+from perdure.formats.perdure import FileEntry, ImageEntry
 from perdure.session.session import TurnListener
+from perdure.surfaces.interrupted_turn import NO_WORDS, recover_answer
 from perdure.surfaces.last_recall import describe_last_recall
 from perdure.surfaces.telegram import incoming
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
 JOB = "telegram"  # the job under which the calls of models are metered
 IDLE_S = 300.0  # after so long without a message the session is given up
 RECEIVED = "received"  # in the folder of the agent: the files that people sent
-INTERRUPTED = (
-    "I was interrupted in the middle of your message. What was done is kept, and nothing runs again by itself. "
-    "Say “go on”, or something else."
-)
-NO_WORDS = "The model said nothing."
 STOPPED = "Stopped. What was done is kept."
 HELP = (
     ("new", "begin a new session"),
@@ -189,21 +185,10 @@ class ChatConversation:
             return self._keep_answer(item, f"I cannot read this kind of message ({unread}).")
         agent = self._open_agent()
         if item.state == "asked" and item.session == agent.session.session:
-            recovered = self._recover(item, agent, text.typed)
+            recovered = recover_answer(agent.session.log.find_path(), item.leaf, text.typed, "message")
             if recovered:
                 return self._keep_answer(item, recovered)
         return self._keep_answer(item, self._run_turn(item, agent, text))
-
-    def _recover(self, item: InboxItem, agent: Agent, typed: str) -> str:
-        """Return the answer to a message of which a killed process was making one; "" if it is not in the log yet."""
-        path = agent.session.log.find_path()
-        later = next((path[n + 1 :] for n, entry in enumerate(path) if entry.id == item.leaf), path)
-        messages = [entry for entry in later if isinstance(entry, Message)]
-        if not messages or messages[0].role != "user" or (typed and messages[0].text != typed):
-            return ""
-        last = messages[-1]
-        is_whole = last.role == "assistant" and not last.calls and last.stop not in ("cancelled", "failed")
-        return (last.text or NO_WORDS) if is_whole else INTERRUPTED
 
     # a turn -----------------------------------------------------------------------------------------------
 

@@ -18,17 +18,16 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from perdure import log
 from perdure.agent.attachments import MAX_FILES
 from perdure.home import Home
 from perdure.sharing.machines import Authority
 from perdure.surfaces.agent_api.app import AgentApi
 from perdure.surfaces.http import captures, responses
-from perdure.surfaces.http.app import HttpApi, MountedApp
+from perdure.surfaces.http.app import HttpApi, MountedApp, RequestHandler, catch_errors
 from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.live_sessions import LiveSessions
 from perdure.surfaces.web import chat_stream, render
@@ -47,7 +46,6 @@ from perdure.surfaces.web.visits import (
     Visit,
     Visitor,
 )
-from perdure.turn import locate_error
 from perdure.types import Identity
 
 _NOTICE_CHARS = 300
@@ -332,28 +330,13 @@ class WebApp:
 
     # errors ----------------------------------------------------------------------------------------------
 
-    def _catch_errors(
-        self, respond: Callable[[Request], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def respond_safely(request: Request) -> Response:
-            try:
-                return await respond(request)
-            except ClientDisconnect:
-                return Response(status_code=400)
-            except Exception as error:  # noqa: BLE001 - every address answers with a page, whatever happens
-                return await self.show_error(request, error)
-
-        return respond_safely
+    def _catch_errors(self, respond: RequestHandler) -> RequestHandler:
+        return catch_errors(respond, self.show_error)
 
     async def show_error(self, request: Request, error: Exception) -> Response:
         """Return the error page; send a visitor without a session to the enter form."""
         refused = responses.to_refusal(error)
-        if refused.status >= 500:
-            code = str(getattr(error, "code", type(error).__name__))
-            route_path = getattr(request.scope.get("route"), "path", "")
-            log.append_entry(
-                self.api.server.home, "failed", client="page", kind=route_path, code=code, at_line=locate_error(error)
-            )
+        self.api.log_failure(request, error, client="page")
         if refused.status == 401 and not refused.extra_fields and not _is_part_request(request):
             target = _to_address(request) if request.method == "GET" else "/"
             return RedirectResponse(f"/enter?{urlencode({'to': target})}", 303, HEADERS)

@@ -12,6 +12,7 @@ import pytest
 from perdure.agent.folders import ProjectFolders
 from perdure.agent.sandbox import Sandbox
 from perdure.agent.tools.files import read_file
+from perdure.agent.tools.output import KeptOutputs
 from perdure.agent.tools.shell import ShellTool
 from perdure.session.calls import ToolOutput
 
@@ -107,3 +108,13 @@ def test_commands_that_only_read_may_run_side_by_side(shell: ShellTool) -> None:
     tool = shell.build_tool()
     assert not tool.is_alone({"command": "ls | head"})
     assert tool.is_alone({"command": "touch a"})
+
+
+def test_full_outputs_have_a_limit_together(shell: ShellTool) -> None:
+    """Each has 500,000 bytes, so two have room in 1.2 MB; the newest stays even if it has no room alone."""
+    shell.kept = KeptOutputs(1_200_000)
+    for _ in range(3):
+        run(shell, "yes | head -c 500000")
+    assert sorted(path.name for path in shell.outputs.iterdir()) == ["shell-2.txt", "shell-3.txt"]
+    run(shell, "yes | head -c 2000000")
+    assert [path.name for path in shell.outputs.iterdir()] == ["shell-4.txt"]

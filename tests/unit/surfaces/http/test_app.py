@@ -182,7 +182,7 @@ def test_failure_inside_mcp_returns_an_error_envelope(tmp_path):
         async def identify(self, request):
             return Identity("ada", "laptop", "m1")
 
-        def respond_to_error(self, request, error):
+        async def respond_to_error(self, request, error):
             return app.to_starlette(responses.render_refusal(responses.to_refusal(error)))
 
     async def inner(scope, receive, send):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ _MAX_MESSAGE_CHARS = 400_000
 _END_S = 1.0  # an answer is on the page a moment before its turn has ended
 _MAX_IMAGES = 10
 _TITLE_CHARS = 100
+_ANSWERING = "an answer goes on in this session: wait for its end, or stop it"
 _CHOICES = {"once": "once", "always": "always", "deny": "deny"}
 
 
@@ -232,7 +233,7 @@ def say(visit: Visit) -> ViewResult:
         live.wait_for_end(_END_S)
         request = TurnRequest(typed, attachments, after=visit.form.get("after", ""))
         if live.start_turn(request) is None:
-            raise UsageError("an answer goes on in this session: wait for its end, or stop it")
+            raise UsageError(_ANSWERING)
     except (UsageError, ConfigFault) as error:
         return _show_chat(visit, error=_explain(error), typed=typed)
     return Redirect(f"/chat/{session}")
@@ -309,6 +310,39 @@ def set_mode(visit: Visit) -> Redirect:
     return Redirect(f"/chat/{session}", f"Mode {mode}: {MODE_MEANINGS[mode]}.")
 
 
+def use_model(visit: Visit) -> ViewResult:
+    """Let another model answer from here on, until the session is given up."""
+    model = visit.form.get("model", "").strip()
+    if not model:
+        return _show_chat(visit, error="write a role (`helper`), or a model at the provider of the resident")
+    return _change_session(visit, lambda live: live.use_model(model), f"{model} answers from here on.")
+
+
+def set_title(visit: Visit) -> ViewResult:
+    """Give the session a title, instead of its first message."""
+    title = one_line(visit.form.get("title", ""), _TITLE_CHARS)
+    if not title:
+        return _show_chat(visit, error="write a title first")
+    return _change_session(visit, lambda live: live.set_title(title), "The conversation has its title.")
+
+
+def compact(visit: Visit) -> ViewResult:
+    """Let a summary stand for the middle of the session; it can be stopped like an answer."""
+    request = TurnRequest(visit.form.get("focus", "").strip(), is_compaction=True)
+    return _change_session(visit, lambda live: live.start_turn(request) is not None)
+
+
+def _change_session(visit: Visit, work: Callable[[LiveSession], bool], notice: str = "") -> ViewResult:
+    """Do something with a session. work: returns False while an answer goes on."""
+    session = visit.path_params["session"]
+    try:
+        if not work(visit.live.resume(visit.home, session, WEB)):
+            raise UsageError(_ANSWERING)
+    except (UsageError, ConfigFault) as error:
+        return _show_chat(visit, error=_explain(error))
+    return Redirect(f"/chat/{session}", notice)
+
+
 _BIG = captures.MAX_BYTES  # files come with the form
 
 VIEWS: tuple[View, ...] = (
@@ -320,4 +354,7 @@ VIEWS: tuple[View, ...] = (
     View("POST", "/chat/{session}/stop", stop, nav="chat", pool="chat", is_own=True),
     View("POST", "/chat/{session}/answer", answer_question, nav="chat", pool="chat", is_own=True),
     View("POST", "/chat/{session}/mode", set_mode, nav="chat", pool="chat", is_own=True),
+    View("POST", "/chat/{session}/model", use_model, nav="chat", pool="chat", is_own=True),
+    View("POST", "/chat/{session}/title", set_title, nav="chat", pool="chat", is_own=True),
+    View("POST", "/chat/{session}/compact", compact, nav="chat", pool="chat", is_own=True),
 )

@@ -22,7 +22,7 @@ from perdure.surfaces import text_diff
 from perdure.surfaces.units import from_hybrid_time
 from perdure.surfaces.web.render import to_key
 from perdure.surfaces.web.views import floor_pages
-from perdure.surfaces.web.views.floor_pages import FLOOR_URL, NEXT_SESSION
+from perdure.surfaces.web.views.floor_pages import FLOOR_URL
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit
 from perdure.text import printable, tokens
 
@@ -51,7 +51,7 @@ def add_note(visit: Visit) -> ViewResult:
     if not result.is_new:
         return Redirect(NOTES_URL, f"The line exists already: {_read_note(result.same_line)}")
     replaced = f" It replaced: {'; '.join(map(_read_note, result.replaced_lines))}" if result.replaced_lines else ""
-    return Redirect(NOTES_URL, f"Note added. {NEXT_SESSION}{replaced}")
+    return Redirect(NOTES_URL, f"Note added. {pages.NEXT_SESSION}{replaced}")
 
 
 def _read_note(raw: str) -> str:
@@ -67,7 +67,7 @@ def remove_note(visit: Visit) -> ViewResult:
         return PageChange("\n".join(remaining) if any(remaining) else notes.HEADING, "owner", "a line was removed")
 
     visit.home.floor.rework(pages.NOTES, change)
-    return Redirect(NOTES_URL, f"Removed. {NEXT_SESSION} The history keeps the line.")
+    return Redirect(NOTES_URL, f"Removed. {pages.NEXT_SESSION} The history keeps the line.")
 
 
 # cards ----------------------------------------------------------------------------------------------------------
@@ -146,13 +146,13 @@ def change_card(visit: Visit) -> ViewResult:
         card = visit.home.floor.change_card(identifier, text)
     except EditRefused as error:
         return _make_cards_page(visit, text=text, id=identifier, refused=error.detail)
-    return Redirect(f"{CARDS_URL}#{card.id}", f"The card was changed. {NEXT_SESSION}")
+    return Redirect(f"{CARDS_URL}#{card.id}", f"The card was changed. {pages.NEXT_SESSION}")
 
 
 def remove_card(visit: Visit) -> ViewResult:
     """Remove a card; the journal keeps it."""
     visit.home.floor.remove_card(visit.home.floor.get_card(visit.path_params["card"]).id)
-    return Redirect(CARDS_URL, f"The card was removed. {NEXT_SESSION}")
+    return Redirect(CARDS_URL, f"The card was removed. {pages.NEXT_SESSION}")
 
 
 # proposals ------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def approve_edit(visit: Visit) -> ViewResult:
     floor = visit.home.floor
     edit = floor.get_proposal(visit.path_params["edit"])
     self_edit.approve_edit(visit.home, edit.id, surface=_SURFACE)
-    return Redirect(PROPOSALS_URL, f"{floor_pages.to_label(edit.name)}: written. {NEXT_SESSION}")
+    return Redirect(PROPOSALS_URL, f"{floor_pages.to_label(edit.name)}: written. {pages.NEXT_SESSION}")
 
 
 def reject_edit(visit: Visit) -> ViewResult:
@@ -398,7 +398,8 @@ def allow_text(visit: Visit) -> ViewResult:
         if suspect.digest == digest:
             visit.home.floor.allow(suspect.text, location=suspect.location)
             return Redirect(
-                f"{FLOOR_URL}/held", f"Allowed as it is: {_locate_text(suspect.location)['label']}. {NEXT_SESSION}"
+                f"{FLOOR_URL}/held",
+                f"Allowed as it is: {_locate_text(suspect.location)['label']}. {pages.NEXT_SESSION}",
             )
     raise FloorMissing
 

@@ -30,7 +30,6 @@ from perdure.text import printable, tokens
 T = TypeVar("T")
 
 FLOOR_URL = "/floor"
-NEXT_SESSION = "The change applies from the next session on."
 _PAGE_ROWS = 50  # states or cards on one page
 _MAX_DIGITS = 9  # a longer number is not an offset
 _LABELS = {
@@ -208,7 +207,7 @@ def describe_write(floor: Floor, name: str) -> str:
             f"Written. It reads like an instruction to a model ({findings[0].rule}): "
             "no model gets it until you allow it."
         )
-    return f"Written. {NEXT_SESSION}"
+    return f"Written. {pages.NEXT_SESSION}"
 
 
 def _make_form(visit: Visit, name: str, extra_values: dict[str, Any]) -> HtmlPage:
@@ -315,7 +314,7 @@ def revert_page(visit: Visit) -> ViewResult:
     if not event:
         raise UsageError("give the state to restore")
     floor.revert(name, event)
-    return Redirect(to_url(name), f"The earlier text is restored. {NEXT_SESSION}")
+    return Redirect(to_url(name), f"The earlier text is restored. {pages.NEXT_SESSION}")
 
 
 def remove_page(visit: Visit) -> ViewResult:
