@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.index.encoding import from_ms
+from perdure.index.encoding import from_ms, to_ms
 from perdure.index.store import IndexConnection
 
 STATING_WORDS = (
     "port version called named renamed decided chose moved switched default uses listens runs lives located instead "
     "branch database endpoint heißt läuft".split()
 )  # words beside which people and agents state values
+_MAX_OTHERS = 500  # turns from which some are chosen by lot
 _MAX_CHUNKS = 2_000  # newest chunks with such a word that are read
 
 
@@ -57,6 +58,17 @@ def list_of_turns(index: IndexConnection, user: str, turn_ids: Iterable[str]) ->
     encoded = msgspec.json.encode(sorted(set(turn_ids))).decode()
     values = (index.find_name("user", user), index.find_name("kind", "text"), encoded)
     return [_from_row(*row) for row in index.select(query, *values)]
+
+
+def list_other_turns(
+    index: IndexConnection, user: str, project: str | None, session: str, before_at: datetime
+) -> list[str]:
+    """Return turns in words of a project that other sessions said before a moment, the newest."""
+    query = """SELECT DISTINCT turn.turn_id FROM chunk JOIN turn ON turn.id = chunk.turn JOIN run ON run.id = turn.run
+      WHERE chunk.user = ? AND chunk.project = ? AND chunk.kind = ? AND chunk.stated_ms < ? AND run.session <> ?
+        AND turn.author IN ('person', 'agent') AND NOT turn.abandoned ORDER BY chunk.stated_ms DESC LIMIT ?"""
+    numbers = [index.find_name(*name) for name in (("user", user), ("project", project or ""), ("kind", "text"))]
+    return [name for (name,) in index.select(query, *numbers, to_ms(before_at), session, _MAX_OTHERS)]
 
 
 def _from_row(turn_id: str, text: str, project: str | None, conversation: str, stated_ms: int | None) -> StatedText:

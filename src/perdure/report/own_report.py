@@ -87,7 +87,7 @@ class VerdictCounts:
     verdict: Verdict
     n_judged: int  # recalls whose answer was judged
     n_used: int  # of these, with a text that the answer used
-    n_chance: int  # answers that were judged by texts recalled for another session
+    n_chance: int  # answers that were judged by texts chosen by lot
     n_chance_used: int
     p: float  # how often chance gives so much use or more
     low: float  # of the share of recalls that were used, 95 %
@@ -157,7 +157,7 @@ def make_report(home: Home, *, now: datetime, since_at: datetime | None = None) 
     return OwnReport(
         since_at,
         now,
-        judge(outcomes, runs[-1].foreign if runs else (0, 0)),
+        judge(outcomes, runs[-1].placebo if runs else (0, 0)),
         outcomes,
         len(facts),
         count_errors(home, facts, since_at=since_at, until_at=now),
@@ -175,9 +175,9 @@ def make_report(home: Home, *, now: datetime, since_at: datetime | None = None) 
 
 
 def judge(outcomes: Sequence[CueOutcome], chance: tuple[int, int]) -> VerdictCounts:
-    """Judge by the recalls that were checked: are more of them used than chance explains, and is more right than wrong?
+    """Judge by the recalls that were checked: are more of them used than a placebo, and are more right than wrong?
 
-    chance: (answers judged by texts that were recalled for another session, of those "used"); (0, 0) if not measured.
+    chance: (answers judged by texts chosen by lot, those that "used" one); (0, 0) if not measured.
     """
     recalls: dict[str, list[CueOutcome]] = {}
     for one in outcomes:

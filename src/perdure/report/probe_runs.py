@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,11 +20,10 @@ import perdure
 from perdure.archive import memory_events
 from perdure.archive.journal import JournalEvent
 from perdure.home import Home
-from perdure.index import session_turns, statistics
-from perdure.index.injections import Injection
+from perdure.index import known_values, statistics
 from perdure.index.store import SCHEMA
 from perdure.memories.consolidate import CONSOLIDATION_AUTHOR
-from perdure.memories.cue_use import is_used
+from perdure.memories.cue_use import UseJudge
 from perdure.recall.pack import render_cue
 from perdure.report.chance import PairedChange, compare_pairs
 from perdure.report.probes import Probe, list_probes
@@ -35,7 +34,7 @@ EVENT_TYPE = "probed"
 BASELINE_AGE = timedelta(days=6, hours=12)  # a run is compared with the newest one that is about a week older
 KEPT_TIME = timedelta(days=120)  # runs that are read
 TIDIED_TIME = timedelta(days=30)  # a memory that a tidying-up retired stays a source of probes so long
-N_FOREIGN = 40  # answers that are judged by the cues of another session
+N_PLACEBO = 60  # newest recalls whose answers are judged by a placebo
 _MAX_PAUSE_S = 0.05  # between two probes, so that a message is not kept waiting
 _STEERING_SECTIONS = ("search", "live", "memories")  # of the settings: what they hold is no secret
 _STEERING_ROLES = ("provider", "model", "kind", "dimension", "shorten_to", "query_prefix", "document_prefix")
@@ -57,7 +56,7 @@ class ProbeRun:
     n_silent: int  # probes at which recall said nothing
     n_left: int  # probes that the time did not allow
     took_ms: float  # of one probe, on average
-    foreign: tuple[int, int] = (0, 0)  # (answers judged by the cues of another session, of those "used" by chance)
+    placebo: tuple[int, int] = (0, 0)  # (answers judged by texts chosen by lot, those that "used" one)
 
     @property
     def n_answered(self) -> int:
@@ -159,7 +158,7 @@ def _describe_home(
         n_silent=n_silent,
         n_left=n_left,
         took_ms=round(took_ms, 1),
-        foreign=count_foreign_use(home),
+        placebo=count_placebo_use(home),
     )
 
 
@@ -187,53 +186,27 @@ def _list_fields(settings: Any) -> list[tuple[str, Any]]:
     return [(item.name, getattr(settings, item.name)) for item in fields(settings)] if is_dataclass(settings) else []
 
 
-def count_foreign_use(home: Home) -> tuple[int, int]:
-    """Return (answers, those that "use" texts that were recalled in another project): what chance gives.
+def count_placebo_use(home: Home) -> tuple[int, int]:
+    """Return (answers judged, those that "use" a placebo): what chance gives.
 
-    The newest judged answers are judged once more, each by the texts of a recall of another session and of other
-    projects, like a patient who got a placebo. An answer takes up words of anything by chance, and this share is what
-    real use must beat.
+    Each of the newest judged answers is judged once more by as many other texts as were recalled for it: turns of other
+    sessions of the same project, said before, chosen by lot. An answer takes up words of any text about its work, and
+    this share is what real recalls must beat. The lot depends on the recall alone, so a second run draws the same.
     """
-    newest = home.memories.injections.list_newest(limit=4 * N_FOREIGN)
-    judged = [one for one in newest if one.used is not None and one.session and one.reasons]
-    ordered = sorted(judged, key=lambda one: hashlib.blake2b(one.nonce.encode()).digest())
-    projects = {one.nonce: _list_projects(home, one) for one in ordered}
+    judge = UseJudge(home.user, home.journal(), home.index())
+    newest = home.memories.injections.list_newest(limit=N_PLACEBO)
     n = n_used = 0
-    for place, one in enumerate(ordered):
-        if n == N_FOREIGN:
-            break
-        others = (*ordered[place + 1 :], *ordered[:place])
-        other = next((other for other in others if _are_apart(projects[one.nonce], projects[other.nonce])), None)
-        exchange = _find_exchange(home, one) if other is not None else None
-        if other is not None and exchange is not None:
-            texts = [text for reason in other.reasons for text in _list_texts(home, reason.cue)]
+    for one in newest:
+        session = "/".join(filter(None, (one.session, one.agent)))
+        exchange = home.runs.exchange(one.runtime, session, one.at) if one.used is not None and one.session else None
+        names = [reason.cue for reason in one.reasons]
+        project = next((hits[0].project for hits in home.runs.first_chunks(names).values() if hits), None)
+        others = known_values.list_other_turns(home.index(), home.user, project, one.session, one.at)
+        lot = sorted(set(others) - set(names), key=lambda name: hashlib.blake2b((one.nonce + name).encode()).digest())
+        if exchange is not None and len(lot) >= len(names) > 0:
             n += 1
-            n_used += any(is_used(exchange.prompt, text, exchange.answer) for text in texts)
+            n_used += any(judge.takes_up(exchange, name) for name in lot[: len(names)])
     return n, n_used
-
-
-def _are_apart(projects: Set[str], others: Set[str]) -> bool:
-    return bool(projects and others) and not projects & others
-
-
-def _list_projects(home: Home, one: Injection) -> Set[str]:
-    """Return the projects of the texts of a recall, without those of texts that belong to none."""
-    names = [reason.cue for reason in one.reasons]
-    memories = home.memories.get_many([name for name in names if name.startswith("mem-")])
-    turns = home.runs.first_chunks([name for name in names if not name.startswith("mem-")])
-    found = {memory.project for memory in memories} | {hits[0].project for hits in turns.values() if hits}
-    return {project for project in found if project}
-
-
-def _find_exchange(home: Home, one: Injection) -> session_turns.PromptExchange | None:
-    session = "/".join(filter(None, (one.session, one.agent)))
-    return home.runs.exchange(one.runtime, session, one.at)
-
-
-def _list_texts(home: Home, cue: str) -> Sequence[str]:
-    if cue.startswith("mem-"):
-        return [memory.text for memory in home.memories.get_many([cue])]
-    return session_turns.list_turn_chunks(home.index(), home.user, cue)
 
 
 # keeping ------------------------------------------------------------------------------------------------------
@@ -241,7 +214,7 @@ def _list_texts(home: Home, cue: str) -> Sequence[str]:
 
 def _to_data(run: ProbeRun) -> dict[str, Any]:
     values = {item.name: getattr(run, item.name) for item in fields(run) if item.name != "at"}
-    return {**values, "answers": dict(run.answers), "settings": dict(run.settings), "foreign": list(run.foreign)}
+    return {**values, "answers": dict(run.answers), "settings": dict(run.settings), "placebo": list(run.placebo)}
 
 
 def read_runs(home: Home, now: datetime) -> list[ProbeRun]:
@@ -250,7 +223,7 @@ def read_runs(home: Home, now: datetime) -> list[ProbeRun]:
 
 
 def _from_event(event: JournalEvent) -> ProbeRun:
-    return ProbeRun(event.happened_at, **{**event.data, "foreign": tuple(event.data["foreign"])})
+    return ProbeRun(event.happened_at, **{**event.data, "placebo": tuple(event.data["placebo"])})
 
 
 # comparing ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ def describe_verdict(verdict: VerdictCounts) -> str:
     p = "p < 0.001" if verdict.p < 0.001 else f"p = {verdict.p:.3f}"
     return (
         f"Answers used {share:.0%} of the recalls ({verdict.n_used:,} of {verdict.n_judged:,}; {verdict.low:.0%} to "
-        f'{verdict.high:.0%}). Of texts from another project they "use" {chance:.0%} by chance ({p}).'
+        f'{verdict.high:.0%}). Of texts of the same project, chosen by lot, they "use" {chance:.0%} ({p}).'
     )
 
 
