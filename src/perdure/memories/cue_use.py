@@ -142,7 +142,7 @@ def _is_sentence_start(plain_text: str, position: int) -> bool:
 # is it more than chance ---------------------------------------------------------------------------------------
 
 MIN_SURPRISE = 4.0  # standard deviations: 9 in 1,000 texts of other projects reach it (docs/evaluation/use.md)
-BACKGROUND_CHUNKS = 2_000  # added to the home's own: a small home does not say which words are common
+BACKGROUND_CHUNKS = 200  # added to the home's own: a small home does not say which words are rare
 _CHUNK_CHARS = 2_000  # of an answer: each is one more chance for a word to stand in it
 _MAX_CHANCE = 0.95  # of one word
 _MIN_COUNTED_CHARS = 3  # of a word that counts
@@ -171,7 +171,7 @@ def measure_surprise(counts: Mapping[str, int], n_chunks: int, answer: str) -> f
     work takes up some words of any text; only more than that is a sign that it rests on this one.
 
     >>> round(measure_surprise({"8443": 2, "runs": 2}, 98, "Use 8443."), 1), measure_surprise({}, 98, "Use 8443.")
-    (43.3, 0.0)
+    (17.2, 0.0)
     """
     said, n_tries = _list_whole_words(answer[:MAX_ANSWER_CHARS]), 1 + len(answer[:MAX_ANSWER_CHARS]) / _CHUNK_CHARS
     total = expected = variance = 0.0

@@ -223,7 +223,8 @@ def read_runs(home: Home, now: datetime) -> list[ProbeRun]:
 
 
 def _from_event(event: JournalEvent) -> ProbeRun:
-    return ProbeRun(event.happened_at, **{**event.data, "placebo": tuple(event.data["placebo"])})
+    known = {item.name: event.data[item.name] for item in fields(ProbeRun) if item.name in event.data}
+    return ProbeRun(event.happened_at, **{**known, "placebo": tuple(event.data.get("placebo", (0, 0)))})
 
 
 # comparing ----------------------------------------------------------------------------------------------------
