@@ -154,9 +154,8 @@ def list_new_words(prompt: str, cue: str) -> list[str]:
     >>> list_new_words("Which port?", "It runs on port 8443.")
     ['8443', 'runs']
     """
-    return sorted(
-        word for word in _list_whole_words(cue) - _list_whole_words(prompt) if len(word) >= _MIN_COUNTED_CHARS
-    )
+    new_words = _list_whole_words(cue) - _list_whole_words(prompt)
+    return sorted(word for word in new_words if len(word) >= _MIN_COUNTED_CHARS or not word.isascii())
 
 
 def _list_whole_words(source_text: str) -> set[str]:
