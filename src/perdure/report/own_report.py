@@ -60,7 +60,7 @@ class CostCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class GrowthCounts:
+class GrowthFigures:
     """How the home grew in the time, and what it holds."""
 
     n_new: int  # memories made
@@ -106,7 +106,7 @@ class OwnReport:
     errors: ErrorCounts
     missed: tuple[MissedRecall, ...]
     costs: CostCounts
-    growth: GrowthCounts
+    growth: GrowthFigures
     advice: tuple[RetirementAdvice, ...]
     probe_runs: tuple[ProbeRun, ...]
     drift: Drift | None
@@ -228,7 +228,7 @@ def _count_costs(
     )
 
 
-def _count_growth(home: Home, memories: Sequence[Memory], since_at: datetime) -> GrowthCounts:
+def _count_growth(home: Home, memories: Sequence[Memory], since_at: datetime) -> GrowthFigures:
     current = [memory for memory in memories if memory.is_current]
     ended = [memory for memory in memories if memory.ended_at is not None and memory.ended_at >= since_at]
     retired_ids = {
@@ -237,7 +237,7 @@ def _count_growth(home: Home, memories: Sequence[Memory], since_at: datetime) ->
         for op in event.data["ops"]
         if op.get("retired") is True
     }
-    return GrowthCounts(
+    return GrowthFigures(
         sum(memory.recorded_at >= since_at for memory in memories),
         sum(memory.superseded_by is not None for memory in ended),
         sum(memory.retired and memory.memory_id in retired_ids for memory in memories),

@@ -34,7 +34,8 @@ _MIN_SHARED = 2  # words of the question that another turn must say with the val
 _MAX_HOLDERS = 40  # a value in more sentences than that is no answer
 _WORD = lazy_re(r"\w+(?:[./:@+-]\w+)*")
 _IDENTIFIER = lazy_re(r"(?=.*[A-Za-z])(?=.*[\d_./:@])\S{4,60}|\d{2,6}(?:\.\d{1,6}){0,3}|\d\.\d[\d.]*")
-_NO_VALUE = lazy_re(r"\d{4}-\d\d-\d\d\S*|\d{1,2}:\d\d\S*|(?:19|20)\d\d|https?:\S*|e\.g|i\.e|mem-\S*|t[0-9a-z]{20,}")
+_NO_VALUE = lazy_re(r"\d{4}-\d\d-\d\d\S*|\d{1,2}:\d\d\S*|(?:19|20)\d\d|e\.g|i\.e|mem-\S*|t[0-9a-z]{20,}")
+_ADDRESS = lazy_re(r"\w+://\S+")
 _MASKED = "***"  # a masked secret is no answer
 
 
@@ -67,7 +68,7 @@ def find_value(sentence: str) -> str:
     >>> find_value("We are done.")
     ''
     """
-    words = [match[0].rstrip(".:-") for match in _WORD.finditer(sentence)]
+    words = [match[0].rstrip(".:-") for match in _WORD.finditer(_ADDRESS.sub(" ", sentence))]
     values = [word for word in words if _IDENTIFIER.fullmatch(word) and not _NO_VALUE.fullmatch(word)]
     names = [word for word in words[1:] if len(word) > 2 and word[0].isupper() and _is_telling(word)]
     return next(iter(values), next(reversed(names), ""))
