@@ -71,9 +71,9 @@ class Remarks:
             return ""
         own_note = next((note for note in notes if note.text in words), None)
         if own_note is None:
-            return self._describe_note(next((note for note in notes if is_conflict(words, note.text)), None))
+            return self._describe_note(next((note for note in notes if _is_conflict(words, note.text)), None))
         memories = (memory for memory in self.find_alike(own_note.text) if memory.project in (None, self.project))
-        return self._describe_memory(next((m for m in memories if is_conflict(own_note.text, m.text)), None))
+        return self._describe_memory(next((m for m in memories if _is_conflict(own_note.text, m.text)), None))
 
     def _read_notes(self) -> list[TeamNote]:
         if self._notes is None:
@@ -97,11 +97,12 @@ class Remarks:
         return "" if self.scan_text(quoted_text) else f": {quoted_text!r}"
 
 
-def is_conflict(a: str, b: str) -> bool:
+def _is_conflict(a: str, b: str) -> bool:
     """Return True if two texts state one thing differently; texts without a common word are not compared."""
-    return bool(_list_words(a) & _list_words(b)) and states_otherwise(a, b)
+    return bool(list_words(a) & list_words(b)) and states_otherwise(a, b)
 
 
 @lru_cache(maxsize=N_CACHED)
-def _list_words(words: str) -> frozenset[str]:
+def list_words(words: str) -> frozenset[str]:
+    """Return the words of a text that are no stop words, in lower case."""
     return frozenset(without_stopwords(index_terms(words).lower().split()))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, exp, lgamma, log, log1p
 
 ALPHA = 0.05  # a result that chance gives less often than this is more than chance
 _N_STEPS = 40  # halvings when a bound is looked for: finer than any figure that is shown
@@ -54,8 +54,9 @@ def find_share_bounds(n_hits: int, n: int) -> tuple[float, float]:
     [0.0, 0.4593]
     """
     half = ALPHA / 2
-    low = _find_root(lambda share: 1 - _sum_binomial(n_hits - 1, n, share) < half) if n_hits else 0.0
-    high = _find_root(lambda share: _sum_binomial(n_hits, n, share) > half) if n_hits < n else 1.0
+    logs = [lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) for k in range(n_hits + 1)]
+    low = _find_root(lambda share: 1 - _sum_binomial(logs[:-1], n, share) < half) if n_hits else 0.0
+    high = _find_root(lambda share: _sum_binomial(logs, n, share) > half) if n_hits < n else 1.0
     return low, high
 
 
@@ -68,14 +69,15 @@ def compute_fisher_p(n_hits: int, n: int, n_other_hits: int, n_other: int) -> fl
     1.0
     """
     n_all_hits = n_hits + n_other_hits
-    most = min(n, n_all_hits)
-    cases = sum(comb(n, k) * comb(n_other, n_all_hits - k) for k in range(n_hits, most + 1))
+    least, most = max(n_hits, n_all_hits - n_other), min(n, n_all_hits)
+    cases = sum(comb(n, k) * comb(n_other, n_all_hits - k) for k in range(least, most + 1))
     return cases / comb(n + n_other, n_all_hits)
 
 
-def _sum_binomial(most: int, n: int, share: float) -> float:
-    """Return how often at most so many of n hit, each with this share."""
-    return sum(comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(most + 1))
+def _sum_binomial(logs: Sequence[float], n: int, share: float) -> float:
+    """Return how often fewer of n hit than there are logs, each with this share. logs: of n over k, from k = 0 on."""
+    hit, miss = log(share), log1p(-share)
+    return sum(exp(coefficient + k * hit + (n - k) * miss) for k, coefficient in enumerate(logs))
 
 
 def _find_root(is_below: Callable[[float], bool]) -> float:

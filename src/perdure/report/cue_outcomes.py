@@ -16,12 +16,14 @@ from perdure.access.redact import mask
 from perdure.home import Home
 from perdure.index.injections import Injection
 from perdure.index.session_turns import MAX_TIME_GAP, PromptTurn, find_nearest_prompt
-from perdure.memories.remarks import is_conflict
+from perdure.memories.remarks import list_words, states_otherwise
 from perdure.types import Hit, Memory
 
 Outcome = Literal["wrong", "corrected", "used", "ignored", "waiting"]
 OUTCOMES: tuple[Outcome, ...] = ("wrong", "corrected", "used", "ignored", "waiting")
-_MAX_COMPARED_CHARS = 600  # of a text that is compared with the next message: a longer one is no single statement
+_MAX_TEXT_CHARS = 600  # of a text that is compared with the next message: a longer one is no single statement
+_MAX_MESSAGE_CHARS = 300  # of that message: who corrects is brief
+_MIN_SHARED = 2  # words of both: two statements of one thing name it
 _NEXT_TIME = timedelta(days=1)  # the next message of the person comes within this time
 
 SessionKey = tuple[str, str]  # runtime, session as transcripts name it
@@ -64,13 +66,13 @@ class RecallWindow:
                 turn_id, n_tokens = message.turn_id if message else "", reason.n_tokens
                 was_used = None if injection.used is None else reason.cue in injection.used
                 yield CueOutcome(
-                    reason.cue, mask(text), outcome, why, injection.at, injection.nonce, turn_id, n_tokens, was_used
+                    reason.cue, text, outcome, why, injection.at, injection.nonce, turn_id, n_tokens, was_used
                 )
 
     def get_text(self, cue: str) -> str:
-        """Return the words of a turn or a memory; "" if it is gone."""
+        """Return the words of a turn or a memory, masked; "" if it is gone."""
         if memory := self.memories.get(cue):
-            return memory.text
+            return mask(memory.text)
         pieces = self.turns.get(cue)
         return pieces[0].text if pieces else ""
 
@@ -78,15 +80,22 @@ class RecallWindow:
         if self.labels.get((injection.nonce, cue)):
             return "wrong", "you marked it"
         next_message = self.next_messages.get(injection.nonce)
-        if next_message is not None and max(len(text), len(next_message.text)) <= _MAX_COMPARED_CHARS:
-            project = self.memories[cue].project if cue in self.memories else None
-            if project in (None, next_message.project) and is_conflict(next_message.text, text):
-                return "wrong", f"your next message states otherwise ({next_message.turn_id})"
+        if next_message is not None and self._contradicts(next_message, cue, text):
+            return "wrong", f"your next message states otherwise ({next_message.turn_id})"
         if (memory := self.memories.get(cue)) and (why := describe_correction(memory, injection.at)):
             return "corrected", why
         if injection.used is None:
             return "waiting", ""
         return ("used", "") if cue in injection.used else ("ignored", "")
+
+    def _contradicts(self, message: PromptTurn, cue: str, text: str) -> bool:
+        """Return True if a message states otherwise than a text of its project, or of none."""
+        project = self.memories[cue].project if cue in self.memories else None
+        if project not in (None, message.project):
+            return False
+        if len(text) > _MAX_TEXT_CHARS or len(message.text) > _MAX_MESSAGE_CHARS:
+            return False
+        return len(list_words(message.text) & list_words(text)) >= _MIN_SHARED and states_otherwise(message.text, text)
 
 
 def describe_correction(memory: Memory, told_at: datetime) -> str:
