@@ -1,6 +1,7 @@
 """Take docs/images/page-*.png: pages of a home with three scenes, in the system's Chromium, as somebody sees them.
 
     python tools/screenshots.py
+    python tools/screenshots.py HOME      # page-report.png alone, of a home that `benchmarks.lived_week --keep` left
 
 Its colours are cut to a palette: a picture of text needs few, and a repository should stay small.
 """
@@ -77,18 +78,25 @@ def take(page: Page, picture: Picture, target: Path) -> None:
 
 
 def main() -> None:
-    """All of them."""
+    """All of them, or that of a home which was named."""
+    if named := sys.argv[1:]:
+        take_all(Path(named[0]), {"page-report": Picture("/report", size=(1280, 1120))})
+        return
     shutil.rmtree(DEMO, ignore_errors=True)
     for scene in SCENES:
         subprocess.run([sys.executable, "-m", "perdure.surfaces.cli", "demo", scene, "--keep", str(DEMO)], check=True)
-    home = DEMO / ".perdure"
+    take_all(DEMO / ".perdure", PICTURES)
+
+
+def take_all(home: Path, pictures: dict[str, Picture]) -> None:
+    """Serve a home and take pictures of it."""
     link = command(home, "page")["page"]
     try:
         with sync_playwright() as driver:
             started = driver.chromium.launch(executable_path=browser(), args=["--no-sandbox", "--disable-gpu"])
             page = started.new_page(base_url=link.partition("/enter")[0], timezone_id="UTC", locale="en-GB")
             page.goto(link)
-            for name, picture in PICTURES.items():
+            for name, picture in pictures.items():
                 take(page, picture, PLACE / f"{name}.png")
             started.close()
     finally:

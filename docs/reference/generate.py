@@ -28,7 +28,7 @@ from perdure.upkeep import Upkeep
 HERE = Path(__file__).parent
 STATUSES = (
     "done",
-    "failed, or `verify` or `doctor` found a problem",
+    "failed, or `verify`, `doctor` or `report` found a problem",
     "the call was wrong",
     "the home or its settings cannot be used",
     "not found",

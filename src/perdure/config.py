@@ -189,6 +189,8 @@ class JobsConfig:
     recent: str = "*/10 * * * *"
     diary: str = "10 6 * * *"
     deliver: str = "* * * * *"
+    probes: str = "50 1-5 * * *"
+    report: str = "30 7 * * 1"
 
 
 @dataclass(frozen=True)

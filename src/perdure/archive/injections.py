@@ -173,6 +173,20 @@ def count_messages(journal: Journal, runtime: str, session: str) -> int:
     return len(_read_session_events(journal, runtime, session, ASKED))
 
 
+def list_of_kind(journal: Journal, kind: str, *, since_at: datetime) -> list[JournalEvent]:
+    """Return what sessions were told since then, of the kind ACTION or FLOOR, in order."""
+    month = f"{since_at.astimezone(UTC):%Y-%m}"
+    lines = (
+        line
+        for path in journal.list_files()
+        if path.stem >= month
+        for line in find_lines(path, f'"kind":"{kind}"'.encode())
+    )
+    events = (event for line in lines if isinstance(event := decode_event(line), JournalEvent))
+    told = {event.id: event for event in events if event.type == EVENT_TYPE and event.data.get("kind") == kind}
+    return sorted((event for event in told.values() if event.happened_at >= since_at), key=lambda event: event.order)
+
+
 def list_unjudged(journal: Journal, *, since_at: datetime) -> list[JournalEvent]:
     """Return the injections since then for which no event says what was used, in order."""
     event_by_nonce: dict[str, JournalEvent] = {}

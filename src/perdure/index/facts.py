@@ -20,8 +20,9 @@ from perdure.index.store import IndexConnection
 from perdure.types import Live, Principal
 
 _MAX_PER_KEY = 48  # newest facts of one key that are read
-_COLUMNS = """fact.id, fact.kind, fact.text, fact.detail, turn_id, author, fact.thread, fact.place, fact.n, stated_ms
-  FROM {table} JOIN turn ON turn.id = fact.turn JOIN run ON run.id = turn.content_run"""
+_FIELDS = "fact.id, fact.kind, fact.text, fact.detail, turn_id, author, fact.thread, fact.place, fact.n, stated_ms"
+_COLUMNS = f"""{_FIELDS}
+  FROM {{table}} JOIN turn ON turn.id = fact.turn JOIN run ON run.id = turn.content_run"""
 _SELECT_BY_KEY = f"""SELECT {_COLUMNS.format(table="fact_key CROSS JOIN fact ON fact.id = fact_key.fact")}
   WHERE fact_key.key = ? AND fact_key.project = ? AND NOT abandoned
     AND (run.session <> ? OR coalesce(stated_ms, 0) < ?) AND {{run_test}} ORDER BY fact_key.fact DESC LIMIT ?"""
@@ -118,6 +119,81 @@ def list_failures(index: IndexConnection, principal: Principal, since_at: dateti
     return [
         FailedCommand(command, line, project, session, datetime.fromtimestamp(ms / 1000, UTC))
         for command, line, project, session, ms in index.select(query, to_ms(since_at))
+    ]
+
+
+class RepeatedFailure(NamedTuple):
+    """A command that failed as another session's command had failed before."""
+
+    record: FactRecord  # the failure
+    earlier: FactRecord  # the newest earlier one, in another session
+    project: str  # "" without one
+    runtime: str
+    session: str
+
+
+_SELECT_FAILED = f"""SELECT coalesce(project.value, ''), runtime.value, run.session, {_FIELDS}
+  FROM turn CROSS JOIN fact ON fact.turn = turn.id JOIN run ON run.id = turn.content_run
+    LEFT JOIN name AS project ON project.id = run.project JOIN name AS runtime ON runtime.id = run.runtime
+  WHERE stated_ms BETWEEN ? AND ? AND fact.kind = 'failed' AND NOT abandoned AND {{run_test}}
+  ORDER BY stated_ms, fact.id"""
+_SELECT_EARLIER = f"""SELECT {_FIELDS}
+  FROM fact_key AS own JOIN fact_key ON fact_key.key = own.key AND fact_key.project = own.project
+    JOIN fact ON fact.id = fact_key.fact JOIN turn ON turn.id = fact.turn JOIN run ON run.id = turn.content_run
+  WHERE own.fact = ? AND fact.kind = 'failed' AND NOT abandoned AND run.session <> ? AND stated_ms < ? AND {{run_test}}
+  ORDER BY stated_ms DESC LIMIT 1"""
+
+
+def list_repeated_failures(
+    index: IndexConnection, principal: Principal, since_at: datetime, until_at: datetime
+) -> tuple[int, list[RepeatedFailure]]:
+    """Return (commands that failed between two moments, those that had failed so before in another session)."""
+    run_test = visibility.get_read_scope(index, principal).build_run_test()
+    query = _SELECT_FAILED.format(run_test=run_test)
+    rows = index.select(query, to_ms(since_at), to_ms(until_at))
+    repeated = []
+    for project, runtime, session, *fact_row in rows:
+        record = _from_row(tuple(fact_row), "")
+        earlier = index.select(_SELECT_EARLIER.format(run_test=run_test), record.number, session, fact_row[-1])
+        repeated += [RepeatedFailure(record, _from_row(row, ""), project, runtime, session) for row in earlier]
+    return len(rows), repeated
+
+
+class MemorySearch(NamedTuple):
+    """A call by which an agent looked something up in Perdure by itself."""
+
+    turn_id: str  # of the call; of a command, of its result
+    at: datetime
+    runtime: str
+    session: str
+    is_command: bool  # `perdure search` in a shell; otherwise a tool of MCP
+
+
+_LOOKUPS = """SELECT turn.turn_id, turn.stated_ms, runtime.value, run.session, {is_command} FROM {found}
+    JOIN run ON run.id = turn.content_run JOIN name AS runtime ON runtime.id = run.runtime
+  WHERE run.user = ? AND NOT turn.abandoned AND turn.stated_ms BETWEEN ? AND ?"""
+_TOOL_LOOKUPS = _LOOKUPS.format(
+    found="facet JOIN turn_facet ON facet = facet.id JOIN turn ON turn.id = turn_facet.turn", is_command=0
+)
+_COMMAND_LOOKUPS = _LOOKUPS.format(
+    found="fact_key JOIN fact ON fact.id = fact_key.fact JOIN turn ON turn.id = fact.turn", is_command=1
+)
+
+
+def list_memory_searches(
+    index: IndexConnection, user: str, since_at: datetime, until_at: datetime
+) -> list[MemorySearch]:
+    """Return the calls of agents that searched Perdure between two moments, oldest first."""
+    values = (index.find_name("user", user), to_ms(since_at), to_ms(until_at))
+    is_lookup = "facet.value GLOB '*perdure*recall' OR facet.value GLOB '*perdure*search'"
+    tools = index.select(f"{_TOOL_LOOKUPS} AND facet.kind = 'tool' AND ({is_lookup})", *values)
+    is_search = "fact.text GLOB '*perdure search *' OR fact.text GLOB '*perdure recall *'"
+    program = hash_fact_key("program perdure")
+    query = f"{_COMMAND_LOOKUPS} AND fact_key.key = ? AND fact.kind = 'worked' AND ({is_search})"
+    commands = index.select(query, *values, program)
+    return [
+        MemorySearch(turn_id, datetime.fromtimestamp(stated_ms / 1000, UTC), runtime, session, bool(is_command))
+        for turn_id, stated_ms, runtime, session, is_command in sorted({*tools, *commands}, key=lambda row: row[1])
     ]
 
 

@@ -189,6 +189,17 @@ class InjectionLog:
         ]
         return [_add_judgement(injection, used_by_nonce) for injection in [*(_from_row(*row) for row in rows), *unread]]
 
+    def list_window(self, *, since_at: datetime, until_at: datetime, limit: int) -> list[Injection]:
+        """Return the injections of all sessions between two moments, oldest first; of too many the newest."""
+        query = """SELECT body, at_ms, used FROM injection WHERE user = ? AND at_ms BETWEEN ? AND ?
+            ORDER BY at_ms DESC, id DESC LIMIT ?"""
+        with self.index.begin_read():
+            unread_by_nonce, used_by_nonce = self._read_unread()
+            values = self._user_number, to_ms(since_at), to_ms(until_at), limit
+            rows = [_from_row(*row) for row in self.index.select(query, *values)]
+        unread = [injection for injection in unread_by_nonce.values() if since_at <= injection.at <= until_at]
+        return [_add_judgement(injection, used_by_nonce) for injection in [*reversed(rows), *unread]][-limit:]
+
     def get(self, nonce: str) -> Injection:
         """Return the injection with this nonce. Raises RecallMissing."""
         query = "SELECT body, at_ms, used FROM injection WHERE user = ? AND nonce = ?"

@@ -3,12 +3,14 @@
 Each injection is judged once, when its answer is complete, by one `used` event with the injection's
 nonce; if another process or home judges it again, the replay ignores that. It is judged by words alone;
 no model is asked. Only words that the prompt does not contain count, because an answer takes up the
-prompt's words anyway, and rare words count more. In doubt a cue was not used, because only use renews a
-memory. The counts only describe: no memory is changed or deleted by them.
+prompt's words anyway, and rare words count more. A long answer takes up words of any text about the same
+work, so what it takes up must also be more than chance gives in this home. In doubt a cue was not used,
+because only use renews a memory. The counts only describe: no memory is changed or deleted by them.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -19,12 +21,12 @@ from typing import Literal, NamedTuple
 from perdure import text
 from perdure.archive import injections, memory_events
 from perdure.archive.journal import Journal, JournalEvent
-from perdure.index import memory_replay, memory_rows, session_turns
+from perdure.index import keyword, memory_replay, memory_rows, session_turns
 from perdure.index.session_turns import PromptExchange
 from perdure.index.store import IndexConnection
 from perdure.regex import lazy_re
 from perdure.text import tokens
-from perdure.types import Memory
+from perdure.types import Memory, Principal
 
 # does an answer rest on a cue ---------------------------------------------------------------------------------
 
@@ -137,6 +139,51 @@ def _is_sentence_start(plain_text: str, position: int) -> bool:
     return not preceding or preceding[-1] in ".!?:\n"
 
 
+# is it more than chance ---------------------------------------------------------------------------------------
+
+MIN_SURPRISE = 4.0  # standard deviations: 9 in 1,000 texts of other projects reach it (docs/evaluation/use.md)
+BACKGROUND_CHUNKS = 200  # added to the home's own: a small home does not say which words are rare
+_CHUNK_CHARS = 2_000  # of an answer: each is one more chance for a word to stand in it
+_MAX_CHANCE = 0.95  # of one word
+_MIN_COUNTED_CHARS = 3  # of a word that counts
+
+
+def list_new_words(prompt: str, cue: str) -> list[str]:
+    """Return the words of a cue that the prompt does not have, in lower case, once each.
+
+    >>> list_new_words("Which port?", "It runs on port 8443.")
+    ['8443', 'runs']
+    """
+    new_words = _list_whole_words(cue) - _list_whole_words(prompt)
+    return sorted(word for word in new_words if len(word) >= _MIN_COUNTED_CHARS or not word.isascii())
+
+
+def _list_whole_words(source_text: str) -> set[str]:
+    return {match[0].casefold().rstrip(".:-") for match in _WORD.finditer(text.index_terms(source_text))}
+
+
+def measure_surprise(counts: Mapping[str, int], n_chunks: int, answer: str) -> float:
+    """Return by how many standard deviations an answer takes up more of some words than chance gives.
+
+    counts: word -> chunks of the home that hold it, the cue and the answer among them; n_chunks: of the home. A word
+    stands in an answer by chance as often as it stands elsewhere, so a rare one says more. A long answer about the same
+    work takes up some words of any text; only more than that is a sign that it rests on this one.
+
+    >>> round(measure_surprise({"8443": 2, "runs": 2}, 98, "Use 8443."), 1), measure_surprise({}, 98, "Use 8443.")
+    (17.2, 0.0)
+    """
+    said, n_tries = _list_whole_words(answer[:MAX_ANSWER_CHARS]), 1 + len(answer[:MAX_ANSWER_CHARS]) / _CHUNK_CHARS
+    total = expected = variance = 0.0
+    for word, count in counts.items():
+        share = (max(0, count - 2) + 0.5) / (n_chunks + BACKGROUND_CHUNKS)
+        chance = min(_MAX_CHANCE, 1 - (1 - share) ** n_tries)
+        weight = -math.log(chance)
+        expected += chance * weight
+        variance += chance * (1 - chance) * weight * weight
+        total += weight * (word in said)
+    return (total - expected) / math.sqrt(variance) if variance else 0.0
+
+
 # judging injections -------------------------------------------------------------------------------------------
 
 MAX_ANSWER_DELAY = timedelta(days=30)  # an injection without a captured answer by then is ignored
@@ -172,14 +219,22 @@ class UseJudge:
             exchange = self._find_exchange(event)
             if exchange is None or not _is_complete(exchange, now):
                 continue
-            used_cues = [
-                cue
-                for cue in event.data["turns"]
-                if any(is_used(exchange.prompt, piece, exchange.answer) for piece in self._get_cue_texts(cue))
-            ]
+            used_cues = [cue for cue in event.data["turns"] if self.takes_up(exchange, cue)]
             self._record_use(event, used_cues, now)
             n_judged, n_cues, n_used = n_judged + 1, n_cues + len(event.data["turns"]), n_used + len(used_cues)
         return UseResult(n_judged, n_cues, n_used, len(pending) - n_judged)
+
+    def takes_up(self, exchange: PromptExchange, cue: str) -> bool:
+        """Return True if an answer rests on a turn or a memory: by its words, and more than chance explains."""
+        return any(
+            is_used(exchange.prompt, piece, exchange.answer) and self._is_beyond_chance(exchange, piece)
+            for piece in self._get_cue_texts(cue)
+        )
+
+    def _is_beyond_chance(self, exchange: PromptExchange, piece: str) -> bool:
+        words = list_new_words(exchange.prompt, piece)
+        counts, n_chunks = keyword.count_term_frequencies(self.index, Principal(self.user), words)
+        return measure_surprise(counts, n_chunks, exchange.answer) >= MIN_SURPRISE
 
     def _find_exchange(self, event: JournalEvent) -> PromptExchange | None:
         event_data = event.data

@@ -99,9 +99,10 @@ class Remarks:
 
 def _is_conflict(a: str, b: str) -> bool:
     """Return True if two texts state one thing differently; texts without a common word are not compared."""
-    return bool(_list_words(a) & _list_words(b)) and states_otherwise(a, b)
+    return bool(list_words(a) & list_words(b)) and states_otherwise(a, b)
 
 
 @lru_cache(maxsize=N_CACHED)
-def _list_words(words: str) -> frozenset[str]:
+def list_words(words: str) -> frozenset[str]:
+    """Return the words of a text that are no stop words, in lower case."""
     return frozenset(without_stopwords(index_terms(words).lower().split()))

@@ -208,6 +208,13 @@ class Meter:
         with self._open() as db:
             return _sum_periods(db, job, self._now())
 
+    def read_spending_since(self, since_at: datetime) -> Spending:
+        """Return the total of all jobs since a moment. Raises MeterFault."""
+        if not self._path.exists():
+            return Spending()
+        with self._open() as db:
+            return _sum_calls(db, f"SELECT {_SUM_SQL} FROM call WHERE at_s >= ?", (since_at.timestamp(),))
+
     def read_spending_by_job(self) -> dict[ModelCall, Spending]:
         """Return the total of each job, role, model and effort in this month, most tokens first. Raises MeterFault."""
         if not self._path.exists():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from perdure import jobs
@@ -24,6 +25,8 @@ MAX_HEALTH_WAIT_S = 10.0  # longest wait for the resident home's health
 MAX_EMBED_S = 600.0  # longest time of one run
 MAX_PICTURES_S = 240.0  # longest time of one run; the next begins with the newest
 MAX_USE_S = 60.0  # longest time of one run
+MAX_PROBES_S = 120.0  # longest time of one run
+PROBES_AGE = timedelta(hours=20)  # the probes are asked again after this time
 
 StopCheck = Callable[[], bool]
 JobWork = Callable[["Home", StopCheck], JobResult]
@@ -43,8 +46,6 @@ class BuiltinJob:
 
 def sweep(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001 - every job has the same parameters
     """Capture what known clients wrote and no hook delivered."""
-    from datetime import UTC, datetime
-
     if policy.read_pause(home.path, datetime.now(UTC)):
         return JobResult("capture is paused", did_work=False)
     import_result = home.import_files(index=False)
@@ -200,6 +201,40 @@ def deliver(home: Home, stop: StopCheck) -> JobResult:
     return JobResult(why, counts, did_work=bool(tried))
 
 
+def ask_probes(home: Home, stop: StopCheck) -> JobResult:
+    """Ask questions of the home's own history, once a night, while the machine has nothing else to do."""
+    from perdure.report import probe_runs
+
+    now = datetime.now(UTC)
+    if (runs := probe_runs.read_runs(home, now)) and now - runs[-1].at < PROBES_AGE:
+        return JobResult("asked already tonight", did_work=False)
+    if not is_idle():
+        return JobResult("the machine is busy; the next look is in an hour", did_work=False)
+    run = probe_runs.run_probes(home, now=now, limit_s=MAX_PROBES_S, stop=stop)
+    if run is None:
+        return JobResult("the history states nothing yet that can be asked", did_work=False)
+    warning = probe_runs.find_warning(probe_runs.find_drift(home, [*runs, run]))
+    counts = {"asked": len(run.answers), "answered": run.n_answered, "left": run.n_left, "fell": bool(warning)}
+    return JobResult(warning or f"{run.n_answered} of {len(run.answers)} questions answered", counts)
+
+
+def is_idle() -> bool:
+    """Return True if the processors had less to do in the last minute than they can do."""
+    return os.getloadavg()[0] < (os.cpu_count() or 1)
+
+
+def make_weekly_report(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
+    """Make the report of one's own memory for the last week, and keep its counts."""
+    from perdure.report import own_report
+
+    report = own_report.make_report(home, now=datetime.now(UTC))
+    if not report.outcomes and not report.costs.n_answers:
+        return JobResult("nobody asked this home anything in the last week", did_work=False)
+    own_report.keep_report(home, report)
+    why = f"{report.verdict.verdict}: {report.verdict.n_used} of {report.verdict.n_judged} recalls were used"
+    return JobResult(f"{why}; {report.warning}" if report.warning else why, dict(report.counts))
+
+
 def consolidate(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
     """Count the proposals for tidying up the memories; nothing is changed."""
     from collections import Counter
@@ -229,6 +264,21 @@ BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
     BuiltinJob("recent", "update recent.md with the newest messages", "once", refresh_recent, for_each_user=True),
     BuiltinJob("diary", "write the diary page of the last complete day", "once", write_diary, for_each_user=True),
     BuiltinJob("deliver", "send messages to the targets of deliveries", "once", deliver),
+    BuiltinJob(
+        "probes",
+        "ask questions of your own history at night, and notice when fewer are answered",
+        "once",
+        ask_probes,
+        for_each_user=True,
+        max_s=MAX_PROBES_S,
+    ),
+    BuiltinJob(
+        "report",
+        "keep the counts of the week: what the memory told, and what came of it",
+        "once",
+        make_weekly_report,
+        for_each_user=True,
+    ),
     BuiltinJob("watchdog", "notice a part that does not work, and report it once", "skip", watch_resident),
 )
 

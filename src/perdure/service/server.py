@@ -31,6 +31,7 @@ from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
 from perdure.errors import HomeNotPrivate, PerdureError
 from perdure.home import Home
+from perdure.report import answers
 from perdure.service import health, lock, unit
 from perdure.service.clock import JobClock, read_clock
 from perdure.service.store_worker import StoreWorker
@@ -268,7 +269,7 @@ class HomeServer:
             "embedding": self.home.connections.vectors().count_waiting(),
             "agents": count_runs(path, now=now),
             "counts": dict(self.health_state.counts),
-            "answers": health.summarise_answers(
+            "answers": answers.summarise_answers(
                 log.read_entries(path, entry_type="answered", since_at=now - _ANSWER_WINDOW)
             ),
         }

@@ -25,7 +25,8 @@ from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
-from perdure.service import health
+from perdure.report import answers, probe_runs
+from perdure.service import health, job_list
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
 from perdure.surfaces.units import format_count, format_size, format_time
@@ -202,7 +203,6 @@ def check_agents(home: Home) -> Iterator[HealthCheck]:
 
 def check_jobs(home: Home) -> Iterator[HealthCheck]:
     """Check for jobs of the owner that do not run as they should; yields nothing where there is none."""
-    from perdure.service import job_list  # it imports the agent, which a thin machine has not
 
     advice = "`perdure jobs` lists them; `perdure jobs edit NAME` corrects one, `perdure serve` runs them"
     for problem in job_list.list_problems(home, datetime.now().astimezone()):
@@ -245,7 +245,7 @@ def check_proxies(home: Home, state: Mapping[str, Any] | None) -> Iterator[Healt
 def check_recall(home: Home) -> Iterator[HealthCheck]:
     """Check the recall beside messages, from the log of the last day."""
     since_at = datetime.now(UTC) - timedelta(days=1)
-    summary = health.summarise_answers(log.read_entries(home.path, entry_type="answered", since_at=since_at))
+    summary = answers.summarise_answers(log.read_entries(home.path, entry_type="answered", since_at=since_at))
     failure_codes = [
         str(entry.get("code")) for entry in log.read_entries(home.path, entry_type="failed", since_at=since_at)
     ]
@@ -263,6 +263,15 @@ def check_recall(home: Home) -> Iterator[HealthCheck]:
         )
     else:
         yield HealthCheck("recall", "ok", message)
+
+
+def check_probes(home: Home) -> Iterator[HealthCheck]:
+    """Check whether recall still answers the questions of the home's own history; nothing if none was asked yet."""
+    counts = measure_probes(home)
+    if counts is not None:
+        grade: Grade = "notice" if counts["warning"] else "ok"
+        advice = "`perdure report` names those that were lost" if counts["warning"] else ""
+        yield HealthCheck("questions", grade, describe_probes(counts), advice)
 
 
 def check_captures(home: Home) -> Iterator[HealthCheck]:
@@ -390,6 +399,7 @@ _LIGHT_CHECKS = (
     check_sessions,
     check_agents,
     check_recall,
+    check_probes,
     check_captures,
     check_mining,
     check_jobs,
@@ -440,3 +450,23 @@ def describe_pictures(counts: dict[str, Any]) -> str:
         advice = "switched off (pictures.read in config.toml)"
     unread = f"{format_count(counts['unread'], 'picture')} not read: {advice}"
     return f"{counts['read']:,} read{faulty}; {unread}" if counts["read"] else unread
+
+
+# questions of one's own history -------------------------------------------------------------------------------
+
+
+def measure_probes(home: Home) -> dict[str, Any] | None:
+    """Return how many questions of the home's own history are answered; None if none was asked yet."""
+    runs = probe_runs.read_runs(home, datetime.now(UTC))
+    if not runs:
+        return None
+    warning = probe_runs.find_warning(probe_runs.find_drift(home, runs))
+    return {"at": runs[-1].at, "asked": len(runs[-1].answers), "answered": runs[-1].n_answered, "warning": warning}
+
+
+def describe_probes(counts: dict[str, Any] | None) -> str:
+    """Say how many questions of the home's own history are answered, and whether that fell; "" without any."""
+    if counts is None:
+        return ""
+    state = f"{counts['answered']:,} of {format_count(counts['asked'], 'question')} of your history answered"
+    return f"{state}; {counts['warning']}" if counts["warning"] else state

@@ -54,6 +54,7 @@ ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/recall/{nonce}": ["/recall/{nonce}"],
     "/context": ["/context", f"/context?{ASKED}"],
     "/use": ["/use"],
+    "/report": ["/report", "/report?days=90"],
     "/floor": ["/floor"],
     "/floor/held": ["/floor/held"],
     "/floor/cards": ["/floor/cards"],

@@ -11,10 +11,7 @@ from perdure.service.health import (
     GONE_S,
     HealthState,
     ProxyReport,
-    find_quantile,
     list_problems,
-    read_answers,
-    summarise_answers,
 )
 
 WELL = {"keeper": 1.0, "write": 2.0, "read": 3.0}
@@ -63,28 +60,6 @@ def test_a_proxy_whose_process_ended_without_a_word_is_a_problem_for_a_while():
     assert [proxy["address"][-1] for proxy in state.list_proxies()] == ["1", "3"]
 
 
-def test_answers_are_counted_by_how_they_came_out():
-    def line(outcome, took_ms, kind="prompt"):
-        return {"what": "answered", "kind": kind, "outcome": outcome, "took_ms": took_ms}
-
-    lines = [
-        line("injected", 10),
-        line("silent", 30),
-        line("skipped", 0),
-        line("failed", 900),
-        line("reset", 1, "start"),
-    ]
-    assert summarise_answers(lines) == {
-        "outcomes": {"failed": 1, "injected": 1, "silent": 1, "skipped": 1}, "p50_ms": 10, "p95_ms": 30
-    }  # fmt: skip
-
-
-def test_a_rank_is_the_value_below_which_the_share_lies():
-    """Of 1 to 20, 95 % lie at or below 19."""
-    assert find_quantile(list(range(1, 21)), 0.95) == 19
-    assert find_quantile([7.0], 0.95) == 7.0
-
-
 def test_incident_is_one_alert_and_told_once(tmp_path):
     assert alert.update_alert(tmp_path, ["it stands"])
     assert not alert.update_alert(tmp_path, ["it stands", "still"])
@@ -110,35 +85,3 @@ def test_unwritable_log_breaks_nothing(tmp_path):
     (tmp_path / "run").write_text("a file where a folder should be")
     log.append_entry(tmp_path, "tick")
     assert list(log.read_entries(tmp_path)) == []
-
-
-# whose answers --------------------------------------------------------------------------------------------------
-
-
-def test_answers_are_listed_for_their_own_user(tmp_path):
-    log.append_entry(tmp_path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=3.5)
-    log.append_entry(tmp_path, "answered", user="bob", kind="prompt", outcome="injected", took_ms=9)
-    log.append_entry(
-        tmp_path, "answered", kind="prompt", outcome="injected", took_ms=7
-    )  # as an earlier version noted it
-    log.append_entry(tmp_path, "answered", user="ada", kind="start", outcome="reset", took_ms=1)
-    log.append_entry(tmp_path, "captured", user="ada", kind="prompt", note="answered")
-    with log.to_log_path(tmp_path).open("ab") as file:
-        file.write(b'{"what": "answered", \xff\n"answered"\n')
-    assert [line.took_ms for line in read_answers(tmp_path, "ada")] == [3.5]
-    assert [line.took_ms for line in read_answers(tmp_path, "ada", is_admin=True)] == [3.5, 7]
-    assert [line.took_ms for line in read_answers(tmp_path, "eve")] == []
-
-
-def test_lines_of_before_are_passed_over(tmp_path):
-    """A line that something else wrote is looked into, in whatever order it says what it says."""
-    log.to_log_path(tmp_path).parent.mkdir()
-    log.to_log_path(tmp_path).write_text(
-        '{"at": "2026-01-01T00:00:00.000+00:00", "what": "answered", "n": 1}\n'
-        '{"what": "answered", "at": "2026-01-01T00:00:00.000+00:00", "n": 2}\n'
-        '{"what": "answered", "at": "2026-01-03T00:00:00.000+00:00", "n": 3}\n'
-        '{"at": "2026-01-02T00:00:00.000+00:00", "what": "answered", "n": 4}\n'
-    )
-    since_at = datetime(2026, 1, 2, tzinfo=UTC)
-    assert [line["n"] for line in log.read_entries(tmp_path, entry_type="answered", since_at=since_at)] == [3, 4]
-    assert [line["n"] for line in log.read_entries(tmp_path)] == [1, 2, 3, 4]

@@ -55,6 +55,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "telegram": ("telegram", "Let the agent answer in chats of Telegram."),
     "mail": ("mail", "Let the agent answer mail."),
     "why": ("why", "Show the last recall: the message, the texts beside it, and the reason for each."),
+    "report": ("report", "Show what your memory was worth this week: used, ignored, wrong, missed, cost."),
     "review": ("review", "Answer whether recorded blocks belonged to their messages, then let recall speak."),
     "status": ("maintenance", "Show the size, the growth and the queues of this home."),
     "doctor": ("maintenance", "Check the installation with a real write, search and forget."),

@@ -89,6 +89,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "machines": len(home.sharing.machines.list_machines()),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
         "sessions": sessions,
+        "questions": health_checks.measure_probes(home),
         "shadow": {"recorded": len(home.memories.list_shadow_blocks())} if home.config.live.shadow else None,
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
         **({"store": vars(store_status)} if (store_status := home.upkeep.store_status()) else {}),
@@ -189,6 +190,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         ("http", _format_http(status["http"], status["resident"])),
         *(("proxy", health_checks.describe_proxy(item)) for item in (status["resident"] or {}).get("proxies", ())),
         ("machines", f"{status['machines']:,} registered: `perdure machine list`" if status["machines"] else ""),
+        ("asked", health_checks.describe_probes(status["questions"])),
         ("shadow", describe_recording(status["shadow"]["recorded"]) if status["shadow"] else ""),
         ("paused", _format_pause(status["paused"])),
     ]
@@ -492,6 +494,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     _check_resident,
     _check_machines,
     health_checks.check_recall,
+    health_checks.check_probes,
     _check_scanner,
     health_checks.check_captures,
     health_checks.check_mining,

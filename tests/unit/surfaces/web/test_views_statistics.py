@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from perdure.eval.recall_quality import StoredMeasurement, compare_measurements
 from perdure.index.injections import UsageWeek
 from perdure.index.statistics import Growth, MonthGrowth
-from perdure.service.health import AnswerLogEntry
+from perdure.report.answers import AnswerLogEntry
 from perdure.surfaces.web.views.statistics import (
     MAX_MONTHS,
     MIN_MONTHS,

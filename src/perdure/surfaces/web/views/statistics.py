@@ -35,8 +35,8 @@ from perdure.index import encoding
 from perdure.index.injections import UsageWeek
 from perdure.index.statistics import Growth, MonthGrowth, list_newest_measurements
 from perdure.jobs import JobLog, JobResult
-from perdure.service import health
-from perdure.service.health import AnswerLogEntry
+from perdure.report import answers
+from perdure.report.answers import AnswerLogEntry
 from perdure.surfaces.units import format_count, format_size
 from perdure.surfaces.web import render
 from perdure.surfaces.web.charts import Chart, ChartDrawing, ChartSeries, draw_chart
@@ -115,7 +115,7 @@ def _count_growth(visit: Visit) -> GrowthCounts:
         home.runs.growth(),
         home.runs.messages_by_month(),
         home.memories.injections.count_by_week(since_at=first),
-        tuple(health.read_answers(home.path, home.user, is_admin=visit.identity.is_admin)),
+        tuple(answers.read_answers(home.path, home.user, is_admin=visit.identity.is_admin)),
     )
 
 
@@ -280,7 +280,7 @@ def _compute_silent_share(lines: Sequence[AnswerLogEntry]) -> float | None:
 
 
 def _compute_percentile(lines: Sequence[AnswerLogEntry], share: float) -> float | None:
-    return health.find_quantile(sorted(line.took_ms for line in lines), share)
+    return answers.find_quantile(sorted(line.took_ms for line in lines), share)
 
 
 GROWTH_VIEWS: tuple[View, ...] = (View("GET", "/growth", show_growth, nav="growth"),)

@@ -17,7 +17,8 @@ from perdure.agent import job_definition, start_jobs
 from perdure.errors import IndexFault
 from perdure.index import catchup
 from perdure.jobs import MAX_RUNS, JobLog
-from perdure.service import builtin_jobs, clock, health, job_list
+from perdure.report import answers
+from perdure.service import builtin_jobs, clock, job_list
 from perdure.surfaces import health_checks
 from perdure.surfaces.health_checks import HealthCheck
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit
@@ -166,8 +167,8 @@ def compute_silent_share(outcomes: Mapping[str, int]) -> float | None:
 def _collect_own_health(visit: Visit) -> dict[str, Any]:
     """Return the health values of the visitor's own data."""
     home = visit.home
-    lines = health.read_answers(home.path, home.user, since_at=visit.now - _DAY)
-    summary = health.summarise_answers(map(msgspec.structs.asdict, lines))
+    lines = answers.read_answers(home.path, home.user, since_at=visit.now - _DAY)
+    summary = answers.summarise_answers(map(msgspec.structs.asdict, lines))
     try:
         n_behind = catchup.count_unprojected(home.index(), home.archive, home.user)
         captures = home.runs.captures_by_machine()
