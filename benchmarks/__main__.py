@@ -48,6 +48,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["soak", *(["--machines", "5", "--readers", "2", "--backlog-mb", "0.5"] if few else [])],
         ["soak", "--kill-every", "5", "--machines", "5" if few else "20", "--backlog-mb", "0.5" if few else "2"],
         ["mining", *(["--scripted"] if few else [])],
+        ["tiers", *(["--turns", "50"] if few else [])],
         ["scanner"],
         ["quality"] if scale == "quick" else ["quality", "--vary"],
     ]
