@@ -97,7 +97,7 @@ class TurnArchive:
             lines = self._home.archive.read(run).split(b"\n")
             turns |= {turn.key: turn for turn in reversed(from_messages(lines, self._workflow))}  # the first one counts
         turns |= {turn.key: turn for turn in from_messages(open_lines, self._workflow) if turn.key not in turns}
-        return sorted(turns.values(), key=lambda turn: (turn.timestamp, turn.key))
+        return [turn for _, turn in sorted(turns.items(), key=lambda item: (item[1].timestamp, item[0]))]
 
     def close(self) -> None:
         """Archive what there is, and delete the file; what cannot be archived now stays for the home's next process."""
