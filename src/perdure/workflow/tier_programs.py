@@ -29,22 +29,27 @@ class TierProgram:
     size: str  # of the download, for people
 
     def find(self, packages: Path) -> Path | None:
-        """Return the program: of PATH, of this Python's packages, or of a folder of packages; None if there is none."""
-        folders = [read_variable("PATH") or os.defpath, str(Path(sys.executable).parent), str(packages / "bin")]
+        """Return the program: of PATH, of this Python's packages, or of those that were downloaded; None for none."""
+        own = packages / self.names[0]
+        folders = [read_variable("PATH") or os.defpath, str(Path(sys.executable).parent), str(own / "bin")]
         for name in self.names:
             if program := shutil.which(name, path=os.pathsep.join(folders)):
                 return Path(program)
         spec = importlib.util.find_spec(self.module) if self.module else None
         roots = [Path(spec.origin).parent] if spec and spec.origin else []
-        for root in (*roots, packages / self.module):
+        for root in (*roots, own / self.module):
             paths = [path for name in self.names for path in root.glob(f"_binaries/*/{name}")]
             if self.module and paths:
                 return paths[0]
         return None
 
     def download(self, packages: Path) -> Path:
-        """Install the package into a folder, and return the program. Raises PackageMissing with the reason."""
-        command = [*_find_installer(), "--target", str(packages), "--only-binary", ":all:", self.requirement]
+        """Install the package, and return the program. Raises PackageMissing with the reason.
+
+        packages: in it the package gets a folder of its own, because pip adds no command to a folder that has some.
+        """
+        own = packages / self.names[0]
+        command = [*_find_installer(), "--target", str(own), "--only-binary", ":all:", self.requirement]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

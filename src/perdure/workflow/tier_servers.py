@@ -88,7 +88,7 @@ class TierServer:
             raise TierFault(f"the server in {self.folder} runs, but was not started as a whole: end it yourself")
         for ending in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, ending)
+                os.killpg(pid, ending)
             deadline_s = time.monotonic() + _STOP_S
             while time.monotonic() < deadline_s:
                 if not self.is_running:

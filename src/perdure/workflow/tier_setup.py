@@ -29,7 +29,7 @@ from perdure.workflow.tier_servers import BUCKET, ObjectTierServer, RedisTierSer
 
 REDIS_VARIABLE, BLOBS_VARIABLE = "REDIS_URL", "PERDURE_BLOBS"
 S3_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
-_VARIABLES = (REDIS_VARIABLE, BLOBS_VARIABLE, *S3_VARIABLES)
+VARIABLES = (REDIS_VARIABLE, BLOBS_VARIABLE, *S3_VARIABLES)
 _LOCAL_REDIS = "redis://127.0.0.1:6379"
 _LOCAL_OBJECTS = ("http://127.0.0.1:8333", "http://127.0.0.1:9000")  # SeaweedFS, MinIO
 _FOUND_S = 5.0  # for a server that is not ours
@@ -105,8 +105,8 @@ def read_variables(home_path: Path, env_file: Path | None) -> dict[str, str]:
     """Return the variables that name back ends."""
     known = read_env_file(get_folder(home_path) / "tiers.env")
     known |= read_env_file(env_file) if env_file else {}
-    known |= {name: value for name in _VARIABLES if (value := read_variable(name))}
-    return {name: known[name] for name in _VARIABLES if known.get(name)}
+    known |= {name: value for name in VARIABLES if (value := read_variable(name))}
+    return {name: known[name] for name in VARIABLES if known.get(name)}
 
 
 def find_back_ends(home_path: Path, env_file: Path | None) -> list[TierBackEnd]:
@@ -286,15 +286,18 @@ def add_to_env_file(path: Path, variables: Mapping[str, str]) -> list[str]:
         is_new = not path.exists()
         text = "" if is_new else path.read_text(encoding="utf-8", errors="replace")
         separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        lines = "".join(f"{name}={shlex.quote(value)}\n" for name, value in added.items())
         with path.open("a", encoding="utf-8") as file:
             if is_new:
                 path.chmod(0o600)
-            file.write(f"{separator}{_HEADER}{lines}")
+            file.write(f"{separator}{_HEADER}{_format_lines(added)}")
     return list(added)
 
 
 def keep_variables(home_path: Path, variables: Mapping[str, str]) -> None:
     """Keep in the home which back ends it uses, for commands that run elsewhere."""
-    lines = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
-    disk.replace_file(get_folder(home_path) / "tiers.env", f"{_HEADER}{lines}".encode())
+    disk.make_folder(get_folder(home_path))
+    disk.replace_file(get_folder(home_path) / "tiers.env", f"{_HEADER}{_format_lines(variables)}".encode())
+
+
+def _format_lines(variables: Mapping[str, str]) -> str:
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())

@@ -211,7 +211,7 @@ def _check_home(home: Home) -> dict[str, Any]:
     try:
         if not home.writable:
             raise UsageError("the home cannot be written")
-        home.index()
+        home.runs.names("agent")
     except IndexMissing:  # the first turn makes one
         pass
     except PerdureError as error:
