@@ -100,6 +100,11 @@ def list_open_ports(pid: int) -> set[tuple[str, int]]:
     return {(address, int(port, 16)) for address, port in listening}
 
 
+def get_start_limit() -> float:
+    """Ten seconds, on a machine that has nothing else to do; more by the load on each of its processors."""
+    return 10 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
 def test_init_brings_up_servers_of_the_home(project: Project) -> None:
@@ -110,9 +115,9 @@ def test_init_brings_up_servers_of_the_home(project: Project) -> None:
     assert [row["state"] for row in first["back_ends"]] == ["started", "started"]
     assert set(first["added"]) == set(VARIABLES)
     before = project.env_file.read_text()
-    started = time.monotonic()
+    started_s = time.monotonic()
     second = project.answer("init")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started_s < get_start_limit()
     assert [row["state"] for row in second["back_ends"]] == ["running", "running"] and second["added"] == []
     assert project.env_file.read_text() == before
 
@@ -141,9 +146,9 @@ def test_init_brings_up_servers_of_the_home(project: Project) -> None:
         assert {name for name, state in states.items() if state == "down"} == {down, "summary"}
         shown = project.run("status")
         assert shown.returncode == 1 and "`perdure memory init` starts it again" in shown.stdout
-        started = time.monotonic()
+        started_s = time.monotonic()
         rows = {row["tiers"]: row["state"] for row in project.answer("init")["back_ends"]}
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started_s < get_start_limit()
         assert rows[down] == "started" and set(project.states(status=0).values()) == {"up"}
     found = project.answer("context", "--agent", "researcher")
     bundle = found["bundle"]
