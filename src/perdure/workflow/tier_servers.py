@@ -136,7 +136,6 @@ class ObjectTierServer(TierServer):
             "AWS_ENDPOINT_URL": f"http://{_HOST}:{self.keys.ports[0]}",
             "AWS_ACCESS_KEY_ID": self.keys.name,
             "AWS_SECRET_ACCESS_KEY": self.keys.secret,
-            "AWS_REGION": "us-east-1",
         }
 
     def launch(self, program: Path) -> subprocess.Popen[bytes]:

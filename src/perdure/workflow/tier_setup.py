@@ -131,7 +131,8 @@ def make_blobs(folder: Path, address: str, known: Mapping[str, str]) -> TierBack
     """
     if address == "s3" or _is_made(folder / "objects"):
         server = ObjectTierServer(folder / "objects")
-        if address in ("s3", server.address):
+        endpoint = server.variables["AWS_ENDPOINT_URL"]
+        if address == "s3" or (address == server.address and known.get("AWS_ENDPOINT_URL", endpoint) == endpoint):
             return TierBackEnd("blobs", server.address, {BLOBS_VARIABLE: server.address, **server.variables}, server)
     credentials = {name: known[name] for name in S3_VARIABLES if name in known} if "://" in address else {}
     return TierBackEnd("blobs", address, {BLOBS_VARIABLE: address, **credentials})
@@ -215,7 +216,7 @@ def bring_up(back_end: TierBackEnd, folder: Path, *, wait_s: float, note: Callab
             disk.make_folder(Path(back_end.address))
     try:
         _wait(back_end, process, wait_s)
-    except TierStartFault:
+    except PerdureError:
         if process is not None and back_end.server is not None:
             back_end.server.stop()
         raise
@@ -245,7 +246,7 @@ def _wait(back_end: TierBackEnd, process: subprocess.Popen[bytes] | None, wait_s
             if process is not None and process.poll() is not None:
                 raise TierStartFault(f"{back_end.shown_address} ended{log_end}") from fault
             if time.monotonic() > deadline_s:
-                reason = log_end or f" ({fault.detail})"
+                reason = log_end or f" ({fault.detail}): start it, or let `--own` start one for this home"
                 raise TierStartFault(f"{back_end.shown_address} gave no answer in {wait_s:g} s{reason}") from fault
         time.sleep(0.1)
 
@@ -273,8 +274,8 @@ def _unquote(value: str) -> str:
 
 
 def list_conflicts(path: Path, variables: Mapping[str, str]) -> list[str]:
-    """Return the names to which the file gives another value than these."""
-    present = read_env_file(path)
+    """Return the names to which the environment or the file gives another value than these."""
+    present = read_env_file(path) | {name: value for name in variables if (value := read_variable(name))}
     return [name for name, value in variables.items() if present.get(name, value) != value]
 
 

@@ -101,8 +101,8 @@ def _choose(
 def _refuse_conflicts(env_file: Path, variables: dict[str, str]) -> None:
     if names := tier_setup.list_conflicts(env_file, variables):
         raise UsageError(
-            f"{env_file} sets {', '.join(names)} to something else, and lines of yours are not changed: remove them "
-            "there, or name another --env-file. Nothing was started"
+            f"{env_file}, or the environment, sets {', '.join(names)} to something else, and that is not changed: "
+            "remove it there, or name another --env-file. Nothing was started"
         )
 
 
