@@ -39,7 +39,7 @@ N_BOB = 20  # turns of the other user
 PEERS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: (what it is, what it needs beside Perdure's own packages)
     "perdure": ("Perdure, `PerdureStore` for LangGraph", ()),
     "memory": ("LangGraph `InMemoryStore`", ()),
-    "sqlite": ("LangGraph `SqliteStore`", ("langgraph-checkpoint-sqlite",)),
+    "sqlite": ("LangGraph `SqliteStore`", ("langgraph-checkpoint-sqlite", "pysqlite3")),
     "redis": ("LangGraph `RedisStore`", ("langgraph-checkpoint-redis",)),
     "mem0": ("mem0, `infer=False`", ("mem0ai==2.2.1", "qdrant-client==1.20.0")),
     "agent-memory": ("Redis Agent Memory Server", ("agent-memory-server==0.15.2",)),
@@ -174,6 +174,10 @@ class SqliteDriver(LangGraphDriver):
     """LangGraph's store in a SQLite file."""
 
     def __init__(self, folder: Path, redis_url: str) -> None:  # noqa: ARG002
+        import sqlite3
+
+        if not hasattr(sqlite3.Connection, "enable_load_extension"):  # left out of some builds of Python
+            sys.modules["sqlite3"] = __import__("pysqlite3")
         from langgraph.store.sqlite import SqliteStore  # type: ignore[import-not-found]
 
         self._context = SqliteStore.from_conn_string(str(folder / "store.db"), index=make_index())
