@@ -244,7 +244,8 @@ class Captures:
         if not entries:
             return
         origin = msgspec.convert(header["origin"], Origin)
-        delta = self.delta(origin, entries, path=None, from_offset=header["from_offset"])
+        tags = header.get("tags", ())
+        delta = self.delta(origin, entries, path=None, from_offset=header["from_offset"], tags=tags)
         delta = replace(delta, user=header["user"], machine=header["machine"], agent=header["agent"])
         answer = self._store_delta(delta)
         if answer.outcome == "accepted":  # a part of it was archived before its process died

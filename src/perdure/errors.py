@@ -83,6 +83,7 @@ PerdureError
 ├── DeliveryFault              a target did not take a message; it is tried again
 │   └── DeliveryRefused
 ├── TierFault                  a tier of a workflow gave no answer; what was to be written waits
+│   └── TierStartFault
 ├── NothingToExport            no memory has a path below the given one; nothing was written
 └── Busy                       another process holds the lock
     ├── AlreadyServing
@@ -502,6 +503,10 @@ class DeliveryRefused(DeliveryFault):
 
 class TierFault(PerdureError):
     """A tier of a workflow gave no answer. What was to be written waits and is tried again; other tiers go on."""
+
+
+class TierStartFault(TierFault):
+    """A back end of the tiers is not up. Other tiers are as they were; `perdure memory init` tries again."""
 
 
 class NothingToExport(PerdureError):

@@ -144,3 +144,12 @@ def _find_repository(folder: Path) -> str | None:
         return None
     linked = (folder / pointer).absolute()
     return str(linked.parents[2]) if linked.parent.name == "worktrees" and len(linked.parents) > 2 else str(folder)
+
+
+def make_workflow_tags(**names: str) -> list[str]:
+    """Return the tags of the runs of a workflow, an agent, a step; an empty name has none.
+
+    >>> make_workflow_tags(agent="researcher", user="")
+    ['agent=researcher']
+    """
+    return [f"{kind}={name}" for kind, name in names.items() if name]

@@ -21,6 +21,7 @@ import pytest
 
 import perdure
 from perdure.errors import UsageError
+from perdure.workflow.tier_setup import read_env_file
 from rig.model_server import Answer, ModelServer
 
 ROOT = Path(__file__).parents[2]
@@ -565,7 +566,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "builders.md").read
 def test_program_of_the_guide_remembers_after_a_restart(number, package, tmp_path):
     """In ten lines: of the second process the request holds what the model said in the first."""
     pytest.importorskip(package)
-    assert len(list(filter(None, BLOCKS[number].splitlines()))) <= 10 and len(BLOCKS) == 4
+    assert len(list(filter(None, BLOCKS[number].splitlines()))) <= 10 and len(BLOCKS) == 5
     for text, earlier in (("You are Ann, of course.", ""), ("Still Ann.", "You are Ann, of course.")):
         with ModelServer(answers=[Answer(text)]) as model:
             done = run_program(BLOCKS[number], tmp_path / "home", model=f"{model.url}/v1", check=False)
@@ -579,6 +580,24 @@ def test_store_of_the_guide_answers(tmp_path):
     pytest.importorskip("langgraph")
     done = run_program("import perdure\n" + BLOCKS[1], tmp_path / "home")
     assert done.stdout == "Ann drinks green tea in the morning.\n"
+
+
+@pytest.mark.slow
+def test_tiers_of_the_guide_are_there_after_a_restart(tmp_path, monkeypatch):
+    """Its second command brings them up, and the program's second process reads what the first one noted."""
+    pytest.importorskip("redis")
+    assert "\nperdure memory init " in (ROOT / "docs" / "builders.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
+    env_file = tmp_path / ".env"
+    command = [sys.executable, "-m", "perdure.surfaces.cli", "memory"]
+    try:
+        subprocess.run([*command, "init", "--own", "--env-file", str(env_file)], cwd=tmp_path, check=True)
+        for name, value in read_env_file(env_file).items():
+            monkeypatch.setenv(name, value)
+        outputs = [run_program(BLOCKS[4], tmp_path / "home").stdout for _ in range(2)]
+    finally:
+        subprocess.run([*command, "stop"], check=True)
+    assert outputs[0] == "a new step\n" and outputs[1].startswith("### t1 ")
 
 
 # the examples ---------------------------------------------------------------------------------------------

@@ -190,3 +190,30 @@ def test_completion_completes(home: Path) -> None:
         [Path(sys.executable).with_name("perdure")], env=env, capture_output=True, text=True, check=False
     )
     assert "plain,search" in done.stdout
+
+
+def test_context_and_recall_are_of_the_agent_that_is_named(tmp_path: Path) -> None:
+    """W28: a memory of one agent is recalled for that agent alone."""
+    place = tmp_path / "home"
+    with open_home(place, agent="mira") as opened:
+        opened.remember("The harbour light is green")
+        opened.floor.write("profile.md", "Ann sails.\n")
+    message = "which colour is the harbour light?"
+    for agent, n_cues in (("mira", 1), ("ada", 0)):
+        assert len(answer(place, "recall", message, "--agent", agent)["result"]["cues"]) == n_cues
+        context = answer(place, "context", message, "--agent", agent)["result"]
+        assert len(context["cues"]) == n_cues
+        assert ("profile" in [part["name"] for part in context["parts"]]) == bool(n_cues)
+
+
+def test_status_reports_damaged_pages_of_the_index(tmp_path: Path) -> None:
+    """W28: it opens, and a page of it cannot be read."""
+    place = tmp_path / "home"
+    assert run(place, "import", str(SAMPLES)).returncode == 0
+    path = (place / "index.db").resolve()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(os.urandom(size - 8192))
+    done = run(place, "status")
+    assert done.returncode == 1 and "perdure rebuild" in done.stdout and done.stderr == ""

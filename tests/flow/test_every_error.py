@@ -30,6 +30,7 @@ NOT_WALKED = {
     "doctor",
     "eval",
     "completion",
+    "memory init",
     "models test",
     "models time",
 }

@@ -301,7 +301,7 @@ class IndexConnection:
 
     def get_meta(self, key: str) -> str | None:
         """Return a named value: `epoch` and `change` say how far the index has come in which ledger."""
-        return next((row[0] for row in self.db.execute("SELECT value FROM meta WHERE key = ?", (key,))), None)
+        return next((row[0] for row in self.select("SELECT value FROM meta WHERE key = ?", key)), None)
 
     def set_meta(self, **values: str) -> None:
         """Set named values."""
@@ -325,12 +325,12 @@ class IndexConnection:
 
     def find_name(self, kind: str, value: str) -> int | None:
         """Return the number of a name, or None when the index does not have it."""
-        rows = self.db.execute("SELECT id FROM name WHERE kind = ? AND value = ?", (kind, value))
+        rows = self.select("SELECT id FROM name WHERE kind = ? AND value = ?", kind, value)
         return next((row[0] for row in rows), None)
 
     def list_names(self, kind: str) -> dict[int, str]:
         """Return every name of a kind by its number."""
-        return dict(self.db.execute("SELECT id, value FROM name WHERE kind = ?", (kind,)))
+        return dict(self.select("SELECT id, value FROM name WHERE kind = ?", kind))
 
     def tokenize(self, words: str) -> list[str]:
         """Return the tokens that the full-text index makes of some words: folded and stemmed."""

@@ -90,6 +90,7 @@ _DISK_PARTS = {
     "index": "index-*.db*",
     "vectors": "vectors",
     "cache": "cache",
+    "tiers": "tiers",
 }
 
 

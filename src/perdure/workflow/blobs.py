@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -204,7 +205,7 @@ def open_blobs(blob_storage: Any) -> Blobs:
     """
     if isinstance(blob_storage, str | Path):
         if "://" in str(blob_storage):
-            return ObjectBlobs(_open_address(str(blob_storage)))
+            return ObjectBlobs(open_address(str(blob_storage)))
         return FolderBlobs(Path(blob_storage))
     if type(blob_storage).__module__.partition(".")[0] == "obstore":
         return ObjectBlobs(blob_storage)
@@ -214,8 +215,12 @@ def open_blobs(blob_storage: Any) -> Blobs:
     return own
 
 
-def _open_address(address: str) -> Any:
-    """Return a store that answers soon or fails: the tier's queue tries again. Credentials are the environment's."""
+def open_address(address: str, variables: Mapping[str, str] | None = None) -> Any:
+    """Return a store that answers soon or fails: the tier's queue tries again.
+
+    variables: endpoint and credentials by the names of AWS's variables, before those of the environment.
+    Raises UsageError, PackageMissing.
+    """
     try:
         from obstore.exceptions import BaseError
         from obstore.store import from_url
@@ -223,6 +228,7 @@ def _open_address(address: str) -> Any:
         raise PackageMissing("pip install 'perdure[workflow]'") from error
     options: Any = {"timeout": "5s", "connect_timeout": "1s", "allow_http": True}
     try:
-        return from_url(address, client_options=options, retry_config={"max_retries": 0})
+        config: Any = dict(variables or {})
+        return from_url(address, config=config, client_options=options, retry_config={"max_retries": 0})
     except (BaseError, ValueError) as error:
         raise UsageError(f"blob_storage: {error}") from error

@@ -16,6 +16,7 @@ from perdure import log
 from perdure.archive import ingest
 from perdure.capture import session_file
 from perdure.errors import PerdureError, UsageError
+from perdure.identity import make_workflow_tags
 from perdure.session.log import make_id
 from perdure.types import Origin
 from perdure.workflow.tier_queue import MAX_WAITING
@@ -36,6 +37,7 @@ class TurnArchive:
         names = [to_name_part(part) for part in (user, workflow_id, step_id, agent_id) if part]
         self._workflow = ":".join(names[:-2])
         self._session, self._writer = make_id("s"), (clean_text(step_id), clean_text(agent_id))
+        self._tags = make_workflow_tags(workflow=workflow_id, step=step_id, agent=agent_id, user=user)
         self._origin = ingest.clean_origin(Origin(RUNTIME, ":".join([*names, self._session]), self._workflow))
         self._file: session_file.SessionFile | None = None  # until the first turn
         self._n_bytes = 0  # of this writer's session
@@ -117,6 +119,7 @@ class TurnArchive:
                 "user": self._home.user,
                 "machine": config.machine,
                 "agent": config.agent,
+                "tags": self._tags,
             }
         )
         return self._file

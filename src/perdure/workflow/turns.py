@@ -149,6 +149,13 @@ def abridge_turns(turns: Sequence[WorkflowTurn]) -> list[WorkflowTurn]:
     ]
 
 
+def render_turn(turn: WorkflowTurn) -> str:
+    """Return a turn as Markdown; a text that is empty has no line."""
+    heading = f"### {turn.turn_id} ({turn.timestamp[:19]}Z, {turn.tokens} tokens)\n\n"
+    rows = [("Thought", turn.thought), ("Action", turn.action), ("Result", turn.result)]
+    return heading + "\n".join(f"- **{label}:** {text}" for label, text in rows if text)
+
+
 def render_notes(turns: Sequence[WorkflowTurn], *, has_earlier: bool = False) -> str:
     """Return the scratchpad as Markdown: the newest turns that fit, oldest first; "" for none.
 
@@ -157,9 +164,7 @@ def render_notes(turns: Sequence[WorkflowTurn], *, has_earlier: bool = False) ->
     blocks: list[str] = []
     n_chars = 0
     for turn in reversed(abridge_turns(turns)):
-        block = f"### {turn.turn_id} ({turn.timestamp[:19]}Z, {turn.tokens} tokens)\n\n"
-        rows = [("Thought", turn.thought), ("Action", turn.action), ("Result", turn.result)]
-        block += "\n".join(f"- **{label}:** {text}" for label, text in rows if text)
+        block = render_turn(turn)
         n_chars += len(block)
         if blocks and n_chars > MAX_NOTES_CHARS:
             has_earlier = True

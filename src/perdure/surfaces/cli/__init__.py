@@ -37,6 +37,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("search", "Show a turn, a run, a whole conversation or a memory."),
     "remember": ("memories_edit", "Store a memory in your own words: a fact, a preference, a decision."),
     "memories": ("memories", "Manage memories: list, search, edit, pin, history, sources, export, import."),
+    "memory": ("memory", "Bring up, check and read the tiers of workflows of several agents."),
     "floor": ("floor", "Show and edit the text that every session begins with, and its cost in tokens."),
     "skills": ("skills", "List, show, add and remove the skills of Perdure's own agent."),
     "context": ("context", "Show the whole context that a model would get for a message, with its cost in tokens."),

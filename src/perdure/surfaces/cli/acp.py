@@ -9,7 +9,7 @@ import click
 
 from perdure.errors import PackageMissing
 from perdure.lazy_module import is_installed
-from perdure.surfaces.cli.common import Shell, command
+from perdure.surfaces.cli.common import Shell, agent_option, command
 
 if TYPE_CHECKING:
     from perdure.agent.permission import Mode
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @click.option("--mode", type=click.Choice(("plan", "ask", "edits", "yolo")), help="What runs unasked in new sessions.")
 @click.option("--model", metavar="ROLE|NAME", default="", help="The model that talks (default: of the role resident).")
-@click.option("--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` in config.toml).")
+@agent_option
 def acp_command(shell: Shell, mode: Mode | None, model: str, agent: str) -> None:
     """Be the agent of an editor, over the Agent Client Protocol on standard input and output. The editor starts and
     ends the process, and holds any number of sessions in it; several can run at once.

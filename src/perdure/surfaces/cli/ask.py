@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from perdure.errors import ModelCancelled, UsageError
-from perdure.surfaces.cli.common import Shell, command
+from perdure.surfaces.cli.common import Shell, agent_option, command
 
 if TYPE_CHECKING:
     from perdure.agent.agent import Agent
@@ -44,7 +44,7 @@ INTERRUPTED_STATUS = 130  # of a process that Ctrl-C ended, as shells count it
 @click.argument("message", nargs=-1)
 @click.option("--resume", metavar="ID", default="", help="Go on with this session, or from this entry.")
 @click.option("--continue", "is_last", is_flag=True, help="Go on with the last session of this project.")
-@click.option("--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` of config.toml).")
+@agent_option
 @click.option(
     "--model", metavar="ROLE|NAME", default="", help="The model that answers (default: of the role resident)."
 )

@@ -13,7 +13,7 @@ import click
 from perdure.errors import UsageError
 from perdure.lazy_module import is_installed
 from perdure.surfaces.cli.ask import choose_session
-from perdure.surfaces.cli.common import Shell, command
+from perdure.surfaces.cli.common import Shell, agent_option, command
 
 if TYPE_CHECKING:
     from perdure.agent.permission import Mode
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--continue", "is_last", is_flag=True, help="Go on with the last session of this project.")
 @click.option("--fork", is_flag=True, help="With --resume: as a session of its own, which leaves that one as it is.")
 @click.option("--model", metavar="ROLE|NAME", default="", help="The model that talks (default: of the role resident).")
-@click.option("--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` in config.toml).")
+@agent_option
 @click.option(
     "--mode",
     type=click.Choice(("plan", "ask", "edits", "yolo")),

@@ -38,6 +38,7 @@ __all__ = [
     "ROLE_STYLES",
     "Actions",
     "Shell",
+    "agent_option",
     "command",
     "confirm",
     "emit",
@@ -107,12 +108,17 @@ class Shell:
         return home
 
     @contextmanager
-    def use_home(self, *, create: bool = False) -> Iterator[Home | RemoteHome]:
-        """Open the home that answers this call: the local one, or the remote one on a thin machine."""
+    def use_home(self, *, create: bool = False, agent: str = "") -> Iterator[Home | RemoteHome]:
+        """Open the home that answers this call: the local one, or the remote one on a thin machine.
+
+        agent: whose floor and memories, of a local home. Raises ThinHome if one is named on a thin machine.
+        """
         if (rules := self.load_thin_rules()) is None:
-            with self.open_home(create=create) as home:
+            with self.open_home(create=create, agent=agent) as home:
                 yield home
             return
+        if agent:
+            raise ThinHome(rules.remote.url)
         from perdure.remote_home import open_remote_home
 
         with open_remote_home(rules) as remote_home:
@@ -163,6 +169,11 @@ def _make_console(*, stderr: bool) -> Console:
     from rich.console import Console  # not installed on a machine that only captures; its commands do not need it
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
+
+
+agent_option = click.option(
+    "--agent", metavar="NAME", default="", help="Whose floor and memories (default: `agent` of config.toml)."
+)
 
 
 def emit(value: Mapping[str, Any]) -> None:

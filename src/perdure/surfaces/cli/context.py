@@ -14,7 +14,7 @@ from perdure import text
 from perdure.capture.transcripts import check_session
 from perdure.context import Context, ContextPart
 from perdure.errors import UsageError
-from perdure.surfaces.cli.common import Shell, command, emit, format_count, parse_moment
+from perdure.surfaces.cli.common import Shell, agent_option, command, emit, format_count, parse_moment
 from perdure.surfaces.cli.floor_common import choose_folder, print_alerts
 from perdure.surfaces.cli.memory_common import read_words
 from perdure.types import Live
@@ -26,11 +26,13 @@ from perdure.types import Live
   perdure context "which port does the staging server use?"
   perdure context "what is next?" --project web --platform telegram
   perdure context "what is next?" --anthropic | jq .system
+  perdure context "what is next?" --agent mira
   perdure context - --json < message.txt
   perdure context "and now?" --session 5f0c2a1b --now 2026-11-22T09:05
   perdure context --session last           what a session of Perdure's own costs, part by part""",
 )
 @click.argument("message", nargs=-1, metavar="MESSAGE…|-")
+@agent_option
 @click.option("--platform", default="api", show_default=True, help="The platform of the session, for {{platform}}.")
 @click.option("--project", help='The project of the session; "" for none (default: the project of the current folder).')
 @click.option(
@@ -96,7 +98,7 @@ def _build_context(shell: Shell, message: str, options: dict[str, Any]) -> Conte
         raise UsageError("a message needs words")
     check_session(options["session"] or "")
     now = parse_moment(options["now"])
-    with shell.use_home() as home:
+    with shell.use_home(agent=options["agent"] or "") as home:
         context = home.context(
             message,
             cwd=choose_folder(home, options["project"], str(Path.cwd())),

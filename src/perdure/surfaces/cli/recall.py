@@ -23,6 +23,7 @@ from perdure.surfaces.cli.common import (
     ROLE_STYLES,
     Actions,
     Shell,
+    agent_option,
     command,
     format_count,
     format_time,
@@ -45,6 +46,7 @@ _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
   perdure recall "the release" --json""",
 )
 @click.argument("message", nargs=-1)
+@agent_option
 @click.option("--all-projects", is_flag=True, help="Search all projects, not only the project of this folder.")
 @click.option("--why-not", metavar="ID", help="Explain why this turn was not recalled.")
 @click.option(
@@ -56,14 +58,15 @@ _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
 @click.option("--full", is_flag=True, help="Show the cues in full.")
 @click.option("--explain", is_flag=True, help="Show the plan, the scores and the time that each step took.")
 def recall_command(
-    shell: Shell, message: tuple[str, ...], all_projects: bool, why_not: str | None, mode: str | None,
+    shell: Shell, message: tuple[str, ...], agent: str, all_projects: bool, why_not: str | None, mode: str | None,
     as_of: str | None, full: bool, explain: bool,
 ) -> None:  # fmt: skip
     """Show what a model would get with a message: a few memories and earlier turns, each with its source and the reason
     for the choice. Often the result is empty. Recall searches the project of the current folder, and the data without a
     project.
     """
-    recalled, reason = _run_recall(shell, _read_message(message), all_projects, why_not, mode, parse_moment(as_of))
+    words = _read_message(message)
+    recalled, reason = _run_recall(shell, words, agent, all_projects, why_not, mode, parse_moment(as_of))
     if recalled.held_back:
         home = find_home_path(shell.home)
         alerts = {suspect.digest: name for name, suspect in recalled.held_back.items()}
@@ -86,20 +89,26 @@ def recall_command(
 
 
 def _run_recall(
-    shell: Shell, words: str, all_projects: bool, why_not: str | None, mode: str | None, as_of: datetime | None
+    shell: Shell,
+    words: str,
+    agent: str,
+    all_projects: bool,
+    why_not: str | None,
+    mode: str | None,
+    as_of: datetime | None,
 ) -> tuple[Recalled, str]:
     """Return (what is recalled, what a turn lacked to be a cue).
 
     The resident home answers if it would say the same as this process.
     """
     cwd = None if all_projects else str(Path.cwd())
-    if not why_not and as_of is None and shell.load_thin_rules() is None:
+    if not agent and not why_not and as_of is None and shell.load_thin_rules() is None:
         recalled = client.ask_recall(find_home_path(shell.home), words, cwd=cwd, all_projects=all_projects, mode=mode)
         if recalled is not None:
             return recalled, ""
         if mode != "keyword":
             shell.begin_loading_model()
-    with shell.use_home() as home:
+    with shell.use_home(agent=agent) as home:
         name = home.resolve(why_not)[1] if why_not else ""
         recalled = home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(name), as_of=as_of)
         if not name:

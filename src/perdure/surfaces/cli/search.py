@@ -118,7 +118,14 @@ def search_command(
     filters = build_filters(**options)
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
-    query = " ".join(words)
+    run_search(shell, " ".join(words), filters, limit=limit, mode=mode, explain=explain, scan=scan)
+
+
+def run_search(
+    shell: Shell, query: str, filters: Filters, *, limit: int, mode: str | None, explain: bool = False,
+    scan: bool = False,
+) -> None:  # fmt: skip
+    """Search the home of this call and print the hits."""
     if query.strip() and mode != "keyword":
         shell.begin_loading_model()
     with shell.use_home() as home:
@@ -289,7 +296,7 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
 
             memories_read.show_memory(shell, home, identifier)
             return
-        _catch_up(home)
+        catch_up(home)
         kind, name = home.resolve(identifier)
         all_turns = placed_turns.load_placed_turns(home, kind, name)
         if raw:
@@ -318,7 +325,7 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         shell.suggest(actions)
 
 
-def _catch_up(home: Home | RemoteHome) -> None:
+def catch_up(home: Home | RemoteHome) -> None:
     """Move what waits into the archive, if the archive can be written, and index what is archived."""
     if isinstance(home, Home) and home.writable:
         with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # then show what the archive holds already
@@ -445,7 +452,7 @@ def tree_command(
     since_at = parse_moment(since)
     filters = Filters(since_at=since_at, runtimes=(runtime,) if runtime else ())
     with shell.use_home() as home:
-        _catch_up(home)
+        catch_up(home)
         top_run = home.resolve(root)[1] if root else None
         nodes, reader = home.runs.forest(filters, root=top_run, limit=limit), home.user
     if shell.as_json:
