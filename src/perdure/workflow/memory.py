@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 from perdure.connections import utc_now
 from perdure.workflow import redis_store as redis_keys
 from perdure.workflow.blobs import open_blobs
+from perdure.workflow.semantic_home import SemanticHome
 from perdure.workflow.summary_store import JOB, SummaryStore
 from perdure.workflow.tier_queue import TierQueue, TierStatus, map_client_errors
 from perdure.workflow.turn_archive import TurnArchive
@@ -81,6 +82,7 @@ class WorkflowMemory:
         self._notes_log = f"{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
         self._archive, self._redis, self._blobs = None, None, None
         self._athena = athena_client
+        self._semantic = athena_client or (SemanticHome(home, user=user, now=now) if home is not None else None)
         self._queues: dict[str, TierQueue] = {}
         if home is not None:
             self._archive = TurnArchive(home, workflow_id, step_id=step_id, agent_id=agent_id, user=user)
@@ -97,7 +99,7 @@ class WorkflowMemory:
             chat = partial(home.chat, "summariser", job=JOB) if home is not None else lambda: None
             self._summaries = SummaryStore(self._redis, self._blobs, f"{folder}/ltm", chat, now=now)
             self._queues |= {"summary": TierQueue(clock=clock), "summariser": TierQueue(clock=clock)}
-        if athena_client is not None:
+        if self._semantic is not None:
             self._queues["semantic"] = TierQueue(clock=clock)
 
     # writing --------------------------------------------------------------------------------------------
@@ -200,12 +202,12 @@ class WorkflowMemory:
         return self._queues["summariser"].read(self._summaries.compress, None)
 
     def _read_semantic(self) -> dict[str, Any] | None:
-        if (athena := self._athena) is None:
+        if (store := self._semantic) is None:
             return None
 
         def read() -> dict[str, Any] | None:
             with map_client_errors("the semantic tier"):
-                return athena.get_memory_context(self.agent_id, limit=15)
+                return store.get_memory_context(self.agent_id, limit=15)
 
         return self._queues["semantic"].read(read, None)
 

@@ -7,7 +7,9 @@ called, and the result. Search and recall read them as those of any other client
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,14 +18,18 @@ from perdure import log
 from perdure.archive import ingest
 from perdure.capture import session_file
 from perdure.errors import PerdureError, UsageError
+from perdure.identity import find_workflow_agent
+from perdure.index.encoding import to_ms
+from perdure.index.workflow_rows import StoredTurn
 from perdure.session.log import make_id
-from perdure.types import Origin
-from perdure.workflow.turns import WorkflowTurn, to_name_part
+from perdure.types import WORKFLOW_RUNTIME, Origin
+from perdure.upkeep import SEARCH_CATCH_UP_S
+from perdure.workflow.turns import WorkflowTurn, make_turn, to_name_part
 
 if TYPE_CHECKING:
     from perdure.home import Home
 
-RUNTIME = "workflow"
+RUNTIME = WORKFLOW_RUNTIME
 _N_TOGETHER = 50  # turns that are archived as one run: a run costs some files, and about 40 ms
 
 
@@ -83,11 +89,15 @@ class TurnArchive:
         return sorted(turns.values(), key=lambda turn: (turn.timestamp, turn.key))
 
     def close(self) -> None:
-        """Archive what there is, and delete the file; what cannot be archived now stays for the home's next process."""
+        """Archive what there is, index it for a moment, and delete the file; what cannot be archived now stays for the
+        home's next process.
+        """
         if self._file is not None:
             self.archive()
             self._file.delete()
             self._file = None
+            with contextlib.suppress(PerdureError):  # whoever searches next does it
+                self._home.upkeep.catch_up(limit_s=SEARCH_CATCH_UP_S)
 
     def _begin_file(self) -> session_file.SessionFile:
         if self._file is None:
@@ -130,14 +140,32 @@ def to_messages(turn: WorkflowTurn, workflow: str) -> list[dict[str, Any]]:
     ]
 
 
-def from_messages(lines: Iterable[bytes], workflow: str) -> list[WorkflowTurn]:
-    """Return the turns of a workflow, of lines that `to_messages` made; one of which anything was forgotten is none."""
+def from_event(event: Mapping[str, Any], *, step: str, agent: str, now: datetime) -> WorkflowTurn:
+    """Return a turn as a program told it: the fields of a ledger's entry, of which any may be missing."""
+    turn = make_turn(
+        str(event.get("turn_id") or make_id("t")),
+        thought=str(event.get("thought") or ""),
+        action=str(event.get("action") or "note"),
+        result=str(event.get("result") or ""),
+        tokens=int(event.get("tokens") or 0),
+        step=step,
+        agent=agent,
+        now=now,
+    )
+    timestamp = str(event.get("timestamp") or "")
+    return msgspec.structs.replace(turn, timestamp=timestamp) if timestamp else turn
+
+
+def from_messages(lines: Iterable[bytes], workflow: str | None) -> list[WorkflowTurn]:
+    """Return the turns of a workflow (None: of any), of lines that `to_messages` made; one of which anything was
+    forgotten is none.
+    """
     turns: list[WorkflowTurn] = []
     thought: dict[str, Any] = {}
     for line in lines:
         message = _decode_line(line)
         if message.get("role") == "assistant":
-            thought = message if message.get("workflow") == workflow else {}
+            thought = message if workflow in (None, message.get("workflow")) else {}
         elif thought and message.get("id") == f"{thought['id']}-result":
             turns.append(
                 WorkflowTurn(
@@ -151,6 +179,32 @@ def from_messages(lines: Iterable[bytes], workflow: str) -> list[WorkflowTurn]:
                     agent=thought["agent"],
                 )
             )
+    return turns
+
+
+def read_open_turns(home: Home, agent: str) -> list[StoredTurn]:
+    """Return the turns of an agent that are durable and not yet archived, whichever process writes them.
+
+    agent: as `identity.find_workflow_agent` names it.
+    """
+    turns: list[StoredTurn] = []
+    for session in session_file.list_sessions(home.path):
+        origin = session_file.read_origin(home.path, session)
+        if origin is None or origin.get("runtime") != RUNTIME or find_workflow_agent(origin["session"]) != agent:
+            continue
+        lines = [line for _, line in session_file.read_unarchived(home.path, session, home.user)]
+        turns += [
+            StoredTurn(
+                number=0,
+                turn_id=turn.key,
+                at_ms=to_ms(datetime.fromisoformat(turn.timestamp)) or 0,
+                workflow=origin["conversation"],
+                thought=turn.thought,
+                action=turn.action,
+                result=turn.result,
+            )
+            for turn in from_messages(lines, None)
+        ]
     return turns
 
 
