@@ -185,6 +185,7 @@ class JobsConfig:
     mine: str = "*/30 * * * *"
     recent: str = "*/10 * * * *"
     diary: str = "10 6 * * *"
+    topics: str = "*/30 * * * *"
     deliver: str = "* * * * *"
 
 

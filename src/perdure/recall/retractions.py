@@ -38,6 +38,13 @@ _FIXES = lazy_re(
     r"(?i)\b(?:fix(?:ed|es)?|solved|resolved|root cause|works now|no longer (?:fails?|happens?|occurs?))\b"
 )
 
+# An earlier turn that claims nothing ("asked the team about the build") is not taken back.
+_CLAIMS = lazy_re(
+    r"""(?ix)\b(?:because|causes?|caused|causing|due\sto|comes?\sfrom|came\sfrom|reason|culprit|diagnos\w+|suspect\w*
+      |probabl[ye]|likely|must\sbe|seems?|appears?|problem|issue|fault|bug|blame\w*|responsible|leaks?|leaking
+      |is|are|was|were|isn['’]t|has|have|lacks?|misses|fails?|breaks?|drops?)\b"""
+)
+
 
 def retracts(later: str, earlier: str) -> bool:
     """Return True if a later turn of an agent takes back what an earlier one says of the same thing.
@@ -47,7 +54,7 @@ def retracts(later: str, earlier: str) -> bool:
     >>> retracts("The invoice parser was wrong about dates.", "The cache makes the build slow.")
     False
     """
-    return _says_retraction(later) and _is_about_the_same(later, earlier)
+    return _says_retraction(later) and _claims(earlier) and _is_about_the_same(later, earlier)
 
 
 def settles(later: str, earlier: str) -> bool:
@@ -58,6 +65,11 @@ def settles(later: str, earlier: str) -> bool:
 @lru_cache(maxsize=4096)
 def _says_retraction(turn_text: str) -> bool:
     return bool(_RETRACTS.search(turn_text[:_BEGINNING_CHARS]))
+
+
+@lru_cache(maxsize=4096)
+def _claims(turn_text: str) -> bool:
+    return bool(_CLAIMS.search(turn_text[:_BEGINNING_CHARS]))
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ waits in a queue of its own, and no other tier notices. The archive of a home is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from perdure.connections import utc_now
+from perdure.errors import PerdureError
+from perdure.upkeep import SEARCH_CATCH_UP_S
 from perdure.workflow import redis_store as redis_keys
 from perdure.workflow.blobs import open_blobs
 from perdure.workflow.semantic_home import SemanticHome
@@ -76,7 +79,7 @@ class WorkflowMemory:
     ) -> None:
         """See `UnifiedMemory`. Nothing is sent before the first call. Raises UsageError, PackageMissing."""
         self.workflow_id, self.step_id, self.agent_id = workflow_id, step_id, agent_id
-        self._now = now
+        self._now, self._home = now, home
         folder = f"users/{to_name_part(user)}/" if user else ""
         folder += f"workflows/{to_name_part(workflow_id)}"
         self._notes_log = f"{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
@@ -145,10 +148,13 @@ class WorkflowMemory:
         return not waits
 
     def close(self) -> None:
-        """Try again what waits, and let the home archive what it took."""
+        """Try again what waits, let the home archive what it took, and index it for a moment."""
         self.flush()
         if self._archive is not None:
             self._queues["archive"].read(self._archive.close, None)
+        if self._home is not None:
+            with contextlib.suppress(PerdureError):  # whoever searches next does it
+                self._home.upkeep.catch_up(limit_s=SEARCH_CATCH_UP_S)
 
     # reading --------------------------------------------------------------------------------------------
 

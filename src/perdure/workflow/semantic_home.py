@@ -22,7 +22,7 @@ from perdure.text import one_line
 from perdure.types import Filters, Hit
 from perdure.workflow import heat, turn_archive
 from perdure.workflow.topic_upkeep import decode_topic, update_topics
-from perdure.workflow.topics import FLUSH_AT, MAX_TOPICS, Topic, find_retractions
+from perdure.workflow.topics import MAX_TOPICS, Topic, find_retractions
 from perdure.workflow.turns import abridge, to_name_part
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SemanticHome:
 
     def __init__(self, home: Home, *, user: str = "", now: Callable[[], datetime] = utc_now) -> None:
         """user: of the workflows, as in `UnifiedMemory`."""
-        self._home, self._user, self._now = home, user, now
+        self._home, self._user, self.now = home, user, now
         self._archives: dict[tuple[str, str, str], turn_archive.TurnArchive] = {}
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class SemanticHome:
             self._archives[place] = turn_archive.TurnArchive(
                 self._home, place[0], step_id=place[1], agent_id=agent_id, user=self._user
             )
-        self._archives[place].append(turn_archive.from_event(turn, step=place[1], agent=agent_id, now=self._now()))
+        self._archives[place].append(turn_archive.from_event(turn, step=place[1], agent=agent_id, now=self.now()))
 
     # reading --------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class SemanticHome:
         """
         index = self._catch_up(agent_id)
         name = self._to_agent(agent_id)
-        now = self._now()
+        now = self.now()
         turns = self._read_newest(index, name, min(limit, MAX_EVENTS))
         hot_topics = self.list_topics(agent_id)[:N_TOPICS]
         if not turns and not hot_topics:
@@ -95,7 +95,7 @@ class SemanticHome:
         self._note_reading([hot.topic for hot in hot_topics], now)
         return {
             "stm_events": show_events(shown),
-            "stm_earlier": [one_line(mask(turn.text), _LINE_CHARS) for turn in earlier],
+            "stm_earlier": [one_line(mask(turn.text), _LINE_CHARS) for turn in earlier[-MAX_EVENTS:]],
             "mtm_chains": [show_topic(hot) for hot in hot_topics],
             "ltm_facts": self._read_facts(index, hot_topics),
             "heat_score": round(hot_topics[0].heat, 3) if hot_topics else 0.0,
@@ -111,7 +111,7 @@ class SemanticHome:
         for mark in workflow_rows.list_marks(index, user):
             if not mark.turn:
                 read_at.setdefault(mark.topic, []).append(_to_instant(mark.at_ms))
-        now, hot_topics = self._now(), []
+        now, hot_topics = self.now(), []
         for row in workflow_rows.list_topics(index, user, agent, MAX_TOPICS):
             topic = decode_topic(row.body)
             base = heat.compute_base(topic.importance, topic.density)
@@ -140,7 +140,7 @@ class SemanticHome:
         if self._home.writable:
             with suppress(Busy, DiskFull, ReadOnlyHome, ModelFault):  # what is there is told all the same
                 self._home.upkeep.catch_up_for_search(index, limit_s=_CATCH_UP_S)
-                update_topics(self._home, now=self._now(), agent=self._to_agent(agent_id))
+                update_topics(self._home, now=self.now(), agent=self._to_agent(agent_id))
         return index
 
     def _read_newest(self, index: IndexConnection, name: str, limit: int) -> list[StoredTurn]:
@@ -154,8 +154,11 @@ class SemanticHome:
             n_open = len(workflow_rows.list_open(index, user, agent))
             numbers = workflow_rows.list_newest(index, user, agent, max(limit, min(n_open, MAX_EVENTS)))
             turns = workflow_rows.read_turns(index, numbers)
-        open_turns = turn_archive.read_open_turns(self._home, name)
-        return sorted([*turns, *open_turns], key=lambda turn: turn.at_ms)[-max(limit, FLUSH_AT + len(open_turns)) :]
+        known = {(turn.at_ms, turn.thought, turn.result) for turn in turns}
+        for turn in turn_archive.read_open_turns(self._home, name):
+            if (turn.at_ms, turn.thought, turn.result) not in known:  # one that was just archived is in both
+                turns.append(turn)
+        return sorted(turns, key=lambda turn: turn.at_ms)
 
     def _read_facts(self, index: IndexConnection, hot_topics: Sequence[HotTopic]) -> list[dict[str, Any]]:
         rows = workflow_rows.list_relations(index, [hot.number for hot in hot_topics]) if hot_topics else []

@@ -101,7 +101,8 @@ def read_subject(turn: StoredTurn, vector: np.ndarray | None = None) -> TurnSubj
 def choose_topic(subject: TurnSubject, topics: Sequence[Topic], model: str, judge: Judge) -> Topic | None:
     """Return the topic that a turn goes on with, or None if it begins one. topics: the newest first."""
     if subject.vector is None:
-        return next((topic for topic in topics if judge(subject, topic)), None)
+        by_words = sorted(topics, key=lambda topic: -len(subject.stems & set(topic.stems)))  # of equals, the newest
+        return next((topic for topic in by_words if judge(subject, topic)), None)
     likeness = measure_likeness(subject.vector, [topic.centre for topic in topics], model)
     ranked = sorted(zip(likeness, range(len(topics)), strict=True), key=lambda row: (-row[0], row[1]))
     for value, position in ranked:

@@ -7,7 +7,6 @@ called, and the result. Search and recall read them as those of any other client
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ from perdure.index.encoding import to_ms
 from perdure.index.workflow_rows import StoredTurn
 from perdure.session.log import make_id
 from perdure.types import WORKFLOW_RUNTIME, Origin
-from perdure.upkeep import SEARCH_CATCH_UP_S
 from perdure.workflow.turns import WorkflowTurn, make_turn, to_name_part
 
 if TYPE_CHECKING:
@@ -89,15 +87,11 @@ class TurnArchive:
         return sorted(turns.values(), key=lambda turn: (turn.timestamp, turn.key))
 
     def close(self) -> None:
-        """Archive what there is, index it for a moment, and delete the file; what cannot be archived now stays for the
-        home's next process.
-        """
+        """Archive what there is, and delete the file; what cannot be archived now stays for the home's next process."""
         if self._file is not None:
             self.archive()
             self._file.delete()
             self._file = None
-            with contextlib.suppress(PerdureError):  # whoever searches next does it
-                self._home.upkeep.catch_up(limit_s=SEARCH_CATCH_UP_S)
 
     def _begin_file(self) -> session_file.SessionFile:
         if self._file is None:
@@ -187,14 +181,14 @@ def read_open_turns(home: Home, agent: str) -> list[StoredTurn]:
 
     agent: as `identity.find_workflow_agent` names it.
     """
-    turns: list[StoredTurn] = []
+    turns: dict[str, StoredTurn] = {}
     for session in session_file.list_sessions(home.path):
         origin = session_file.read_origin(home.path, session)
         if origin is None or origin.get("runtime") != RUNTIME or find_workflow_agent(origin["session"]) != agent:
             continue
         lines = [line for _, line in session_file.read_unarchived(home.path, session, home.user)]
-        turns += [
-            StoredTurn(
+        turns |= {
+            turn.key: StoredTurn(
                 number=0,
                 turn_id=turn.key,
                 at_ms=to_ms(datetime.fromisoformat(turn.timestamp)) or 0,
@@ -204,8 +198,8 @@ def read_open_turns(home: Home, agent: str) -> list[StoredTurn]:
                 result=turn.result,
             )
             for turn in from_messages(lines, None)
-        ]
-    return turns
+        }
+    return list(turns.values())
 
 
 def _decode_line(line: bytes) -> dict[str, Any]:
