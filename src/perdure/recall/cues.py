@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from perdure.recall.recaller import ChangeNote, TextScan
 from perdure.recall.retractions import retracts
 from perdure.recall.truth import TruthScores, describe_belief
 from perdure.text import describe_file, format_age, one_line
-from perdure.types import MCP_RUNTIME, Cue, Plan, Recalled, WithheldText
+from perdure.types import MCP_RUNTIME, WORKFLOW_RUNTIME, Cue, Plan, Recalled, WithheldText
 
 _RETRACTION_CHARS = 120  # of the turn that takes another one back, in a note
 
@@ -50,13 +50,13 @@ def add_note(cue: Cue, truth: TruthScores, now: datetime, describe_changes: Chan
     return replace(cue, note="; ".join(filter(None, (cue.note, changes))))
 
 
-def mark_retracted(cues: Sequence[Cue], workflow_ids: Collection[str]) -> list[Cue]:
+def mark_retracted(cues: Sequence[Cue]) -> list[Cue]:
     """Return the cues, with a note on each turn of a workflow that a later one among them takes back; that one comes
     first.
-
-    workflow_ids: the cues that are what an agent thought in a workflow.
     """
-    turns = [cue for cue in cues if cue.turn_id in workflow_ids and cue.stated_at is not None]
+    turns = [
+        cue for cue in cues if cue.runtime == WORKFLOW_RUNTIME and cue.memory is None and cue.stated_at is not None
+    ]
     notes: dict[str, str] = {}
     ordered = list(cues)
     for earlier in turns:

@@ -159,7 +159,7 @@ def compose(candidates: CandidateSource, assessment: Assessment, context: Recall
         if not suspected_cues:
             break
     cues = [add_note(cue, truth, plan.asked_at, context.describe_changes) for cue in cues]
-    cues = mark_retracted(cues, {cue.turn_id for cue in cues if ranking.facts[cue.turn_id].is_of_workflow})
+    cues = mark_retracted(cues)
     return pack_cues(plan, cues, held_back, max_tokens=tuning.max_tokens)
 
 
@@ -351,8 +351,11 @@ def _make_correction_test(
         detail = candidates.get_details((turn_id,)).get(turn_id)
         return detail is not None and says_change(detail.text)
 
+    def is_of_workflow(turn_id: str) -> bool:
+        return turn_id in ranking.facts and ranking.facts[turn_id].is_of_workflow
+
     def settles_it(turn_id: str, other_id: str) -> bool:
-        if not (ranking.facts[turn_id].is_of_workflow and ranking.facts[other_id].is_of_workflow):
+        if not (is_of_workflow(turn_id) and is_of_workflow(other_id)):
             return False
         details = candidates.get_details((turn_id, other_id))
         return len(details) == 2 and settles(details[turn_id].text, details[other_id].text)
@@ -362,7 +365,7 @@ def _make_correction_test(
             return False
         if settles_it(turn_id, other_id):
             return True
-        if ranking.facts[turn_id].is_of_workflow and plan.intent != "latest":
+        if is_of_workflow(turn_id) and plan.intent != "latest":
             return False
         likeness = measure_likeness(turn_id, other_id)
         if plan.intent == "latest":

@@ -7,15 +7,16 @@ readings of topics are noted in the journal, because a topic that is read fades 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.access.redact import mask
 from perdure.connections import utc_now
-from perdure.errors import Busy, DiskFull, IndexFault, ModelFault, ReadOnlyHome
+from perdure.errors import Busy, DiskFull, IndexFault, ModelFault, NotFound, ReadOnlyHome
 from perdure.index import workflow_rows
 from perdure.index.workflow_rows import StoredTurn
 from perdure.text import one_line
@@ -36,6 +37,8 @@ MAX_EVENTS_CHARS = 6_000  # of all events of a context
 _MAX_FIELD_CHARS, _MIN_FIELD_CHARS = 600, 80
 _LINE_CHARS = 120  # of an event that the limit leaves out
 _CATCH_UP_S = 0.5
+_EMBED_S = 2.0  # that a search embeds what has no vector yet
+_N_RANKED, _RANK_OFFSET, _WORDS_WEIGHT = 20, 10, 0.5  # of the ranks by meaning and by words that a search fuses
 _ACTIONS_ALONE = "perdure.note"  # step of what is noted outside of a step
 
 
@@ -122,9 +125,24 @@ class SemanticHome:
         return sorted(hot_topics, key=lambda hot: (-hot.heat, -hot.topic.ended_ms, hot.topic.first))
 
     def search(self, agent_id: str, query: str, *, limit: int = 5) -> list[Hit]:
-        """Return the turns of an agent that answer a question by words and meaning, best first."""
+        """Return the turns of an agent that answer a question, best first; of turns that say the same, one.
+
+        Who asks here wants an answer in whatever words: meaning counts more than words, and there is no silence
+        (docs/evaluation/tiers.md). Raises UsageError for a limit below 1.
+        """
+        if self._home.writable:
+            with suppress(Busy, NotFound, ModelFault, DiskFull):  # what has no vector yet is found by words
+                self._home.upkeep.embed(limit_s=_EMBED_S)
         filters = Filters(runtimes=(turn_archive.RUNTIME,), workflow_agents=(self._to_agent(agent_id),))
-        return list(self._home.search(query, filters=filters, limit=limit).hits)
+        hits: dict[str, Hit] = {}
+        scores: dict[str, float] = defaultdict(float)
+        for mode, weight in (("semantic", 1.0), ("keyword", _WORDS_WEIGHT)):
+            found = self._home.search(query, filters=filters, limit=max(limit, _N_RANKED), mode=mode).hits
+            for rank, text in enumerate(dict.fromkeys(hit.text for hit in found), start=1):
+                scores[text] += weight / (_RANK_OFFSET + rank)
+            hits = {hit.text: hit for hit in reversed(found)} | hits
+        best = sorted(scores, key=lambda text: (-scores[text], hits[text].turn_id))[:limit]
+        return [replace(hits[text], score=scores[text]) for text in best]
 
     # parts ----------------------------------------------------------------------------------------------
 
