@@ -22,6 +22,7 @@ import pytest
 from perdure.agent.job_definition import JobDefinition, parse_job
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
+from rig.athena_server import AthenaServer
 from rig.bot_api import TOKEN, BotApiServer
 from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer
@@ -258,7 +259,7 @@ def test_python_of_the_guides_runs(page: str, place: Path) -> None:
 
 
 def test_the_workflow_guide_goes_on_after_a_restart(place: Path) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow.md").read_text(encoding="utf-8"), re.DOTALL)
+    block, _ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow.md").read_text(encoding="utf-8"), re.DOTALL)
     (place / "server").mkdir()
     server = RedisServer(place / "server")
     server.start()
@@ -275,6 +276,20 @@ def test_the_workflow_guide_goes_on_after_a_restart(place: Path) -> None:
         server.client.close()
     found = run('perdure search "which sources"', place)
     assert "Which sources are there?" in found.stdout
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_the_client_of_athena_in_the_workflow_guide_runs(is_set: bool, place: Path) -> None:
+    _, block = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow.md").read_text(encoding="utf-8"), re.DOTALL)
+    server = AthenaServer()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ATHENA_")}
+    env |= {"ATHENA_URL": server.url} if is_set else {}
+    done = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, check=False)
+    server.shutdown()
+    server.server_close()
+    assert done.returncode == 0, done.stderr
+    assert ("Forty-two records were found." in done.stdout) is is_set
+    assert ("ATHENA_URL is not set" in done.stdout) is not is_set
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])

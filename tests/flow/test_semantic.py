@@ -20,6 +20,7 @@ from perdure.index import workflow_rows
 from perdure.models.local_embedders import choose_embedder
 from perdure.service.builtin_jobs import find_job
 from perdure.testing import FakeEmbedder, ScriptedChat
+from perdure.types import Span
 from perdure.workflow.memory import WorkflowMemory
 from perdure.workflow.semantic_home import SemanticHome
 from perdure.workflow.topic_upkeep import update_topics
@@ -427,3 +428,18 @@ def test_a_context_is_bounded_and_masked(home):
     text = json.dumps(context_at(home, clock.now + HOUR, limit=1000))
     assert len(text) < 45_000
     assert key not in text
+
+
+def test_memories_made_of_the_turns_add_relations(home):
+    """W16: what a miner made of the turns counts in its words; a memory that was superseded says nothing."""
+    clock = Clock()
+    work(home, [("Prices come over the wire from somewhere, as the trace says.", "billing")] * 20, clock)
+    later = clock.now + HOUR
+    assert context_at(home, later)["ltm_facts"] == []
+    run_id = home.search("prices wire trace").hits[0].run_id
+    words = "The checkout service depends on billing-api-v2."
+    memory = home.remember(words, trust="agent", sources=(Span(run_id, 0, 1_000_000),))
+    (fact,) = context_at(home, later)["ltm_facts"]
+    assert (fact["subject"], fact["relation"], fact["object"]) == ("checkout service", "depends on", "billing-api-v2")
+    home.remember("Prices are kept in the checkout now.", path=memory.path)
+    assert context_at(home, later)["ltm_facts"] == []

@@ -192,9 +192,18 @@ def list_relations(index: IndexConnection, topics: Sequence[int]) -> list[tuple[
     return index.select(query, *topics)
 
 
-def list_promoted(index: IndexConnection, topic: int) -> set[int]:
-    """Return the numbers of the turns of a topic whose relations are written."""
-    return {turn for (turn,) in index.select("SELECT DISTINCT turn FROM relation WHERE topic = ?", topic)}
+def list_memory_texts(index: IndexConnection, topics: Sequence[int]) -> list[tuple[str, str]]:
+    """Return (text, id of a turn) of the current memories that were made of turns of these topics, newest first."""
+    marks = ", ".join("?" * len(topics))
+    query = f"""SELECT memory.text, max(turn.turn_id) FROM workflow_turn JOIN turn ON turn.id = workflow_turn.turn
+        JOIN run ON run.id = turn.run
+        JOIN memory_source AS span ON span.run_id = run.run_id
+          AND span.from_offset <= turn.offset AND span.to_offset > turn.offset
+        JOIN memory ON memory.id = span.memory
+      WHERE workflow_turn.topic IN ({marks}) AND memory.user = workflow_turn.user
+        AND memory.superseded_by IS NULL AND NOT memory.retired
+      GROUP BY memory.id ORDER BY memory.stated_ms DESC, memory.memory_id"""
+    return index.select(query, *topics)
 
 
 def read_turns(index: IndexConnection, numbers: Sequence[int]) -> list[StoredTurn]:

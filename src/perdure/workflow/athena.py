@@ -24,8 +24,8 @@ from perdure.workflow.redis_store import connect
 from perdure.workflow.tier_queue import map_client_errors
 from perdure.workflow.turns import to_name_part
 
-URL_VARIABLE, TENANT_VARIABLE, KEY_VARIABLE = "ATHENA_URL", "ATHENA_TENANT_ID", "ATHENA_API_KEY"
-DEFAULT_TENANT = "default"
+URL_VARIABLE, USER_VARIABLE, KEY_VARIABLE = "ATHENA_URL", "ATHENA_TENANT_ID", "ATHENA_API_KEY"
+DEFAULT_USER = "default"
 SESSION_TTL_S = 30 * 86_400  # in a Redis-compatible server
 _ANSWER_S = 10.0
 _MAX_ANSWER_BYTES = 4_000_000
@@ -43,16 +43,19 @@ def get_athena_client() -> AthenaClient | None:
     url = (environ.read_variable(URL_VARIABLE) or "").strip()
     if not url:
         return None
-    tenant_id = environ.read_variable(TENANT_VARIABLE) or DEFAULT_TENANT
-    return AthenaClient(url, tenant_id=tenant_id, api_key=environ.read_variable(KEY_VARIABLE) or "")
+    user = environ.read_variable(USER_VARIABLE) or DEFAULT_USER
+    return AthenaClient(url, user=user, api_key=environ.read_variable(KEY_VARIABLE) or "")
 
 
 class AthenaClient:
     """The sessions of agents at one server. Any thread may use it."""
 
-    def __init__(self, url: str, *, tenant_id: str = DEFAULT_TENANT, api_key: str = "") -> None:
-        """url: like http://localhost:8080. Nothing is sent yet. Raises ConfigFault."""
-        self.url, self.tenant_id = url.rstrip("/"), tenant_id
+    def __init__(self, url: str, *, user: str = DEFAULT_USER, api_key: str = "") -> None:
+        """url: like http://localhost:8080. user: whose memory it is; Athena's word is `tenant_id`. Nothing is sent yet.
+
+        Raises ConfigFault.
+        """
+        self.url, self.tenant_id = url.rstrip("/"), user
         parse_url(self.url, setting="ATHENA", plain=True)
         self._headers = {"Content-Type": "application/json"} | ({"X-API-Key": api_key} if api_key else {})
         self._sessions: dict[str, str] = {}

@@ -22,6 +22,7 @@ from perdure.index.workflow_rows import StoredTurn
 from perdure.text import one_line
 from perdure.types import Filters, Hit
 from perdure.workflow import heat, turn_archive
+from perdure.workflow.relations import find_relations
 from perdure.workflow.topic_upkeep import decode_topic, update_topics
 from perdure.workflow.topics import MAX_TOPICS, Topic, find_retractions
 from perdure.workflow.turns import abridge, to_name_part
@@ -179,12 +180,20 @@ class SemanticHome:
         return sorted(turns, key=lambda turn: turn.at_ms)
 
     def _read_facts(self, index: IndexConnection, hot_topics: Sequence[HotTopic]) -> list[dict[str, Any]]:
-        rows = workflow_rows.list_relations(index, [hot.number for hot in hot_topics]) if hot_topics else []
+        """Return what the turns of topics say of things: promoted by rules, or in memories that were made of them."""
+        if not hot_topics:
+            return []
+        numbers = [hot.number for hot in hot_topics]
+        rows = [row for row in workflow_rows.list_relations(index, numbers) if row[1]]
+        known = {row[:3] for row in rows}
+        for text, turn_id in workflow_rows.list_memory_texts(index, numbers):
+            new = [relation for relation in find_relations(text) if relation.verb and relation not in known]
+            rows += [(*relation, 1, turn_id) for relation in new]
+            known.update(new)
         return [
             {"subject": subject, "relation": verb, "object": target, "weight": weight, "source": source}
-            for subject, verb, target, weight, source in rows
-            if verb
-        ][:N_FACTS]
+            for subject, verb, target, weight, source in rows[:N_FACTS]
+        ]
 
     def _note_reading(self, told: Sequence[Topic], now: datetime) -> None:
         """Write into the journal which topics were told; a reading that would not count is not written."""

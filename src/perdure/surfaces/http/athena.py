@@ -1,7 +1,8 @@
 """The semantic tier over HTTP, under the paths and fields of Athena's memory service.
 
-A session names a tenant and an agent, and nothing else is kept of it: whoever opens another one finds the same memory.
-The user is that of the credential. A tenant divides the memory of this user, and reaches nobody else's.
+A session names a user of workflows (`tenant_id`) and an agent, and nothing else is kept of it: whoever opens another
+one finds the same memory. The user of the home is that of the credential; `tenant_id` divides the memory of this user,
+and reaches nobody else's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from perdure.surfaces.http.responses import HttpRefusal, HttpResponse
 from perdure.types import Hit
 from perdure.workflow.semantic_home import SemanticHome
 
-_DEFAULT_TENANT = "default"  # the workflows of a home without a user
+_DEFAULT_USER = "default"  # the workflows of a home without a user
 _N_SESSION_PARTS = 3
 
 
@@ -24,7 +25,7 @@ def open_session(call: HttpCall) -> HttpResponse:
     """Return a session of an agent."""
     body = call.body
     agent = body.agent_id or body.user_id
-    session = ":".join(quote(part, safe="") for part in (body.tenant_id or _DEFAULT_TENANT, agent, make_id("s")))
+    session = ":".join(quote(part, safe="") for part in (body.memory_user or _DEFAULT_USER, agent, make_id("s")))
     return HttpResponse({"session_id": session, "created_at": call_time(call)})
 
 
@@ -83,8 +84,8 @@ def _open_memory(call: HttpCall) -> tuple[SemanticHome, str]:
     parts = [unquote(part) for part in unquote(call.path_params["session_id"]).split(":")]
     if len(parts) != _N_SESSION_PARTS or not all(parts):
         raise HttpRefusal(404, "not-found", "There is no such session. Open one with POST /api/v1/sessions.")
-    tenant, agent, _ = parts
-    return SemanticHome(call.home, user="" if tenant == _DEFAULT_TENANT else tenant), agent
+    user, agent, _ = parts
+    return SemanticHome(call.home, user="" if user == _DEFAULT_USER else user), agent
 
 
 def _to_event(event: dict[str, Any]) -> dict[str, Any]:

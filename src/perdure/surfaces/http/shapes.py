@@ -12,7 +12,7 @@ import typing
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 
 from perdure.floor.state import FloorCard
 from perdure.types import Memory, RunView
@@ -45,7 +45,7 @@ class AthenaSessionBody(Struct, frozen=True):
 
     user_id: Annotated[str, Meta(min_length=1, max_length=200)]
     agent_id: WorkflowName = ""
-    tenant_id: WorkflowName = ""
+    memory_user: WorkflowName = field(default="", name="tenant_id")
 
 
 class AthenaEventBody(Struct, frozen=True):
