@@ -8,13 +8,15 @@ When a topic was read, and what a model said of it, cannot be computed: it is in
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from perdure.identity import find_workflow_agent
 from perdure.index.encoding import to_ms
-from perdure.index.memory_replay import ReplayEvent
 from perdure.index.store import IndexConnection
 from perdure.types import Source
+
+if TYPE_CHECKING:
+    from perdure.index.memory_replay import ReplayEvent
 
 TOPICS_TYPE = "topics"  # event type: topics that were read ("read"), or what a model said of a turn ("judged")
 AGENT_KIND = "workflow agent"  # kind of a name

@@ -23,7 +23,11 @@ _RETRACTS = lazy_re(
         (?:wrong|mistaken|incorrect|innocent|unrelated|misdiagnosed|a\s(?:red\sherring|false\s(?:alarm|lead)|dead\send)
           |not\s(?:the\s)?(?:root\s|real\s|actual\s)?(?:cause|reason|problem|culprit|issue|fault|bug|right))
       |(?:was|were|is|are)\s(?:not|never)\s[^.,;:]{1,60}[,;:]\s?(?:but|it|they|rather)\b
-      |(?:wasn|isn|weren|aren)['’]t\s(?:the\s|because|caused|due)
+      |(?:wasn|isn|weren|aren)['’]t\s\w+
+      |nothing\sto\sdo\swith|beside\sthe\spoint|all\salong|after\sall
+      |(?:changed|helped|fixed|brought)\snothing|(?:did|does)(?:\snot|n['’]t)\s(?:help|change|fix|matter|explain)\b
+      |wrong\s(?:guess|lead|track|diagnosis|assumption|idea|theory|suspicion)
+      |(?:diagnosis|assumption|guess|theory|suspicion)\s(?:is|was)\s(?:void|off)
       |(?:is|was|are|were)\sfine\b
       |(?:real|actual|true)\s(?:root\s)?(?:cause|reason|problem|culprit|issue|fault|bug)
       |not\s(?:because\sof|caused\sby|due\sto|from|by)\b
@@ -32,7 +36,7 @@ _RETRACTS = lazy_re(
       |(?:my|the|our|this|that|earlier|first|previous)\s(?:\w+\s)?(?:diagnosis|assumption|guess|theory|hypothesis|suspicion|conclusion|analysis)
         \s(?:was|is|did|does|turned|proved|fails?|failed|[^.]{0,40}(?:wrong|not\shold|false))
       |i\swas\swrong|correction:|retract(?:ed|ing|s)?|disproved|ruled\sout|contrary\sto
-    )|^\s*(?:wrong|correction|actually|no)\b[\s:,.]"""
+    )|(?:^|[.:;]\s)(?:wrong|correction|actually|no)\b[\s:,.]|[.:;]\s(?:it|that)\swas\s(?:a|an|the|not)\b"""
 )
 _FIXES = lazy_re(
     r"(?i)\b(?:fix(?:ed|es)?|solved|resolved|root cause|works now|no longer (?:fails?|happens?|occurs?))\b"
@@ -58,8 +62,12 @@ def retracts(later: str, earlier: str) -> bool:
 
 
 def settles(later: str, earlier: str) -> bool:
-    """Return True if a later turn of an agent takes back an earlier one, or says how its problem was solved."""
-    return (_says_retraction(later) or _says_fix(later)) and _is_about_the_same(later, earlier)
+    """Return True if a later turn of an agent should be told before an earlier one: it takes that back, says how its
+    problem was solved, or claims something of the same thing, of which the agent knew more by then.
+    """
+    if not _is_about_the_same(later, earlier):
+        return False
+    return _says_retraction(later) or _says_fix(later) or (_claims(later) and _claims(earlier))
 
 
 @lru_cache(maxsize=4096)

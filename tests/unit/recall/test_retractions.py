@@ -31,6 +31,15 @@ def test_a_fix_settles_and_takes_nothing_back():
     assert settles(later, WRONG) and not retracts(later, WRONG)
 
 
+def test_a_later_claim_of_the_same_is_told_first_and_marks_nothing():
+    later = (
+        "Payment webhooks are rejected for a bad signature; the queue of webhooks was never more than 3 percent full."
+    )
+    earlier = "Payment webhooks are lost because of a full queue."
+    assert settles(later, earlier) and not retracts(later, earlier)
+    assert not settles("Look at the payment webhooks in the queue.", earlier)
+
+
 def test_a_turn_that_claims_nothing_is_not_taken_back():
     later = "The connection pool was not the cause of the checkout timeouts."
     assert not retracts(later, "Asked the payment team about the checkout timeouts and their connection pool.")
@@ -40,7 +49,7 @@ def test_a_turn_that_claims_nothing_is_not_taken_back():
     "later",
     [
         "The invoice parser was wrong about dates.",  # of something else
-        "The checkout timeouts began on Monday at the connection pool.",  # goes on
+        "Look at the checkout timeouts and the connection pool once more.",  # goes on
         "Fixed the colours of the login page.",
         "",
     ],
