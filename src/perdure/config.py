@@ -188,6 +188,7 @@ class JobsConfig:
     mine: str = "*/30 * * * *"
     recent: str = "*/10 * * * *"
     diary: str = "10 6 * * *"
+    topics: str = "*/30 * * * *"
     deliver: str = "* * * * *"
     probes: str = "50 1-5 * * *"
     report: str = "30 7 * * 1"

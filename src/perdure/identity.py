@@ -54,6 +54,19 @@ def get_run_time(identifier: str) -> datetime | None:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms) if ms else None
 
 
+def find_workflow_agent(session: str) -> str:
+    """Return the agent whose turns a session of a workflow holds, behind the user of the workflow if one is set.
+
+    A session is named [user:]workflow:step:agent:number; its parts have no colon. The agent is the stable name under
+    which memory is found again, whatever workflow, step and process it works in.
+
+    >>> find_workflow_agent("wf-1:step-1:researcher:s-8f"), find_workflow_agent("acme:wf-1:step-1:researcher:s-8f")
+    ('researcher', 'acme:researcher')
+    """
+    parts = session.split(":")
+    return ":".join([*parts[:-4], *parts[-2:-1]])
+
+
 def _read_ms(identifier: str) -> int:
     if not is_run_id(identifier):
         raise UsageError(f"{identifier!r} is not a run id")

@@ -21,6 +21,7 @@ MCP_RUNTIME = "mcp"  # of documents that a server gave over the Model Context Pr
 STORE_RUNTIMES = ("claude-mem", "mem0", "basic-memory", "memory-server", "markdown")  # of records of other products
 EXTERNAL_RUNTIMES = (*STORE_RUNTIMES, MCP_RUNTIME)  # not detected in files: an import makes their lines
 OWN_RUNTIME = "perdure"  # of the sessions that Perdure holds itself
+WORKFLOW_RUNTIME = "workflow"  # of the turns of workflows: `UnifiedMemory` writes them
 RUNTIMES = (
     "claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode",
     "qwen-code", "kimi-code", "cline", "aider", "messages", "notes",
@@ -225,6 +226,7 @@ class Filters:
     tools: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
+    workflow_agents: tuple[str, ...] = ()  # agents of workflows, as `identity.find_workflow_agent` names them
     since_at: datetime | None = None
     until_at: datetime | None = None  # exclusive
     begun_since_at: datetime | None = None  # of the run

@@ -23,6 +23,7 @@ from perdure.agent.job_definition import JobDefinition, parse_job
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
 from perdure.workflow.tier_setup import read_env_file
+from rig.athena_server import AthenaServer
 from rig.bot_api import TOKEN, BotApiServer
 from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer
@@ -276,7 +277,7 @@ def test_python_of_the_guides_runs(page: str, place: Path) -> None:
 def test_the_workflow_guide_goes_on_after_a_restart(place: Path) -> None:
     """Its commands bring the tiers up, its program runs twice with them, and its commands read what that wrote."""
     pytest.importorskip("redis")
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow.md").read_text(encoding="utf-8"), re.DOTALL)
+    block, _ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow.md").read_text(encoding="utf-8"), re.DOTALL)
     lines = commands_of("docs/workflow.md")
     assert [line.split()[2] for line in lines] == ["init", "status", "context", "search", "stop"]
     outputs = []
@@ -298,6 +299,20 @@ def test_the_workflow_guide_goes_on_after_a_restart(place: Path) -> None:
     assert "Which sources are there?" in outputs[-3] and "Which sources are there?" in outputs[-2]
     assert outputs[-1] == "Stopped: redis\n"
     assert "Which sources are there?" in run('perdure search "which sources"', place).stdout
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_the_client_of_athena_in_the_workflow_guide_runs(is_set: bool, place: Path) -> None:
+    _, block = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow.md").read_text(encoding="utf-8"), re.DOTALL)
+    server = AthenaServer()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ATHENA_")}
+    env |= {"ATHENA_URL": server.url} if is_set else {}
+    done = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, check=False)
+    server.shutdown()
+    server.server_close()
+    assert done.returncode == 0, done.stderr
+    assert ("Forty-two records were found." in done.stdout) is is_set
+    assert ("ATHENA_URL is not set" in done.stdout) is not is_set
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])

@@ -63,7 +63,8 @@ def test_no_name_in_the_code_is_a_banned_word() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_page_uses_a_banned_word(page: Path) -> None:
-    words = re.findall(r"[a-z]+", page.read_text().lower())
+    text = re.sub(r"\b[A-Z]+(?:_[A-Z]+)+\b", "", page.read_text())  # a variable of the environment has its name
+    words = re.findall(r"[a-z]+", text.lower())
     assert [word for word in words if is_banned(word)] == []
 
 

@@ -200,6 +200,16 @@ def read_owner(path: Path) -> str | None:
     return str(header["user"]) if header else None
 
 
+def read_origin(home: Path, session: str) -> dict[str, Any] | None:
+    """Return where the entries of a session's file come from; None if it holds none."""
+    try:
+        with to_path(home, session).open("rb") as file:
+            header = _parse_header(file.readline())
+    except OSError:
+        return None
+    return dict(header["origin"]) if header else None
+
+
 def delete_files(home: Path, user: str) -> None:
     """Delete the files of a user's sessions, and what was set aside, of which nobody can tell whose it is."""
     for session in list_sessions(home):

@@ -16,14 +16,14 @@ import msgspec
 from perdure.archive import memory_events
 from perdure.archive.journal import measure_files, read_new_events, was_rewritten
 from perdure.archive.memory_events import fold_path
-from perdure.index import injections, memory_replay, memory_rows, statistics
+from perdure.index import injections, memory_replay, memory_rows, statistics, workflow_rows
 from perdure.index.encoding import MEMORY_KIND, to_ms
 from perdure.index.memory_replay import MemoryChain, ReplayEvent, ReplayState
 from perdure.index.store import IndexConnection, get_journal_positions, get_last_journal_order
 from perdure.index.write import ChunkRow, ChunkScope, delete_chunks, insert_chunk
 from perdure.types import Memory
 
-_EVENT_TYPES = (*memory_rows.EVENT_TYPES, statistics.MEASURED_TYPE)
+_EVENT_TYPES = (*memory_rows.EVENT_TYPES, statistics.MEASURED_TYPE, workflow_rows.TOPICS_TYPE)
 
 
 def apply_journals(index: IndexConnection, folders: Iterable[Path]) -> int:
@@ -44,12 +44,12 @@ def _apply_journal(index: IndexConnection, folder: Path) -> int:
             journal_events, new_positions = read_new_events(folder, {}, current_positions, _EVENT_TYPES)
             new_events = list(map(memory_rows.to_replay_event, journal_events))
             n_written = _replay_journal(index, folder.name, new_events)
-            for table_module in (injections, statistics):
+            for table_module in (injections, statistics, workflow_rows):
                 table_module.clear(index, index.add_name("user", folder.name))
         else:
             n_written = _apply_new_events(index, folder.name, new_events)
         if new_events:
-            for table_module in (injections, statistics):
+            for table_module in (injections, statistics, workflow_rows):
                 table_module.write(index, index.add_name("user", folder.name), new_events)
         newest_order = max([last_order, *(event.order for event in new_events)])
         index.set_meta(

@@ -254,7 +254,7 @@ class HomeVectors:
                 index,
                 self._slab_files,
                 info,
-                self._embed_documents,
+                self.embed_documents,
                 max_chunks=max_chunks,
                 limit_s=limit_s,
                 fresh_only=fresh_only,
@@ -263,7 +263,11 @@ class HomeVectors:
             self._drop_replaced(index, number, self.tag.key)
         return result
 
-    def _embed_documents(self, texts: Sequence[str], lane: Lane) -> Vectors:
+    def embed_documents(self, texts: Sequence[str], lane: Lane) -> Vectors:
+        """Return the vectors that the configured model gives texts, from the cache where it has them.
+
+        Raises ModelFault. Without an embedder it must not be called.
+        """
         assert self.tag is not None
         lanes = self._get_lanes(self.tag.key, self._made_by)
         assert lanes is not None

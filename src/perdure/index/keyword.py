@@ -26,6 +26,7 @@ from perdure.index import visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
+from perdure.index.workflow_rows import AGENT_KIND
 from perdure.text import fts_quote
 from perdure.types import Facets, Filters, Hit, Live, Principal, SearchResult
 
@@ -115,7 +116,9 @@ _MAX_CHUNKS_SHOWN = 20  # of one turn
 _NAME_FILTERS = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds")
 _SMALL_NAME_FILTERS = ("roles", "kinds")  # often name every value there is; then the filter is left out
 KIND_BY_FILTER = {name: name.removesuffix("s") for name in _NAME_FILTERS}
-_FACET_KIND_BY_FILTER = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
+_FACET_KIND_BY_FILTER = {
+    "files": "file", "tools": "tool", "skills": "skill", "entities": "entity", "workflow_agents": AGENT_KIND,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

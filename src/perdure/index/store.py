@@ -26,7 +26,7 @@ from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyH
 from perdure.index.encoding import unpack_text
 from perdure.sqlite import apsw, transaction, use_wal
 
-SCHEMA = 29  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 30  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
 READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has several; more is not faster
 BUSY_MS = 5000
@@ -126,6 +126,18 @@ CREATE TABLE vector(chunk INTEGER NOT NULL, slab INTEGER NOT NULL, row INTEGER, 
 CREATE TABLE hole(slab INTEGER NOT NULL, row INTEGER NOT NULL, wiped INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY(slab, row)) WITHOUT ROWID;
 CREATE TABLE gone(name BLOB PRIMARY KEY, after INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE workflow_turn(turn INTEGER PRIMARY KEY, user INTEGER NOT NULL, agent INTEGER NOT NULL,
+  at_ms INTEGER NOT NULL, offset INTEGER NOT NULL, topic INTEGER, embedded BLOB);
+CREATE INDEX workflow_turn_agent ON workflow_turn(user, agent, at_ms);
+CREATE INDEX workflow_turn_open ON workflow_turn(user, agent, at_ms) WHERE topic IS NULL;
+CREATE INDEX workflow_turn_topic ON workflow_turn(topic) WHERE topic IS NOT NULL;
+CREATE TABLE topic(id INTEGER PRIMARY KEY, user INTEGER NOT NULL, agent INTEGER NOT NULL, first TEXT NOT NULL,
+  ended_ms INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE(user, first));
+CREATE INDEX topic_agent ON topic(user, agent, ended_ms);
+CREATE TABLE topic_mark(user INTEGER NOT NULL, topic TEXT NOT NULL, turn TEXT NOT NULL, at_ms INTEGER NOT NULL,
+  same INTEGER NOT NULL, PRIMARY KEY(user, topic, turn, at_ms)) WITHOUT ROWID;
+CREATE TABLE relation(topic INTEGER NOT NULL, turn INTEGER NOT NULL, subject TEXT NOT NULL, verb TEXT NOT NULL,
+  object TEXT NOT NULL, PRIMARY KEY(topic, turn, subject, verb, object)) WITHOUT ROWID;
 INSERT INTO meta VALUES ('generation', lower(hex(randomblob(8))));
 """
 _WORDS_TABLE = """CREATE VIRTUAL TABLE "words_{n}" USING fts5(

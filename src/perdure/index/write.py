@@ -17,11 +17,12 @@ import msgspec
 from perdure import formats
 from perdure.archive.archive import get_stored_sha256
 from perdure.identity import make_turn_id
+from perdure.index import workflow_rows
 from perdure.index.embedded_texts import EmbeddedText, read_embedded_texts
 from perdure.index.encoding import hash_embedded_text, pack_text, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
 from perdure.text import index_terms
-from perdure.types import PROMPTS_ONLY, ParsedLines, Run, Source, Turn
+from perdure.types import PROMPTS_ONLY, WORKFLOW_RUNTIME, ParsedLines, Run, Source, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class ChunkScope(NamedTuple):
     machine: int
     agent: int
     tags: tuple[int, ...]
+    source: Source | None = None  # of the run; None for what is no turn
 
 
 class _IndexedTurn(NamedTuple):
@@ -179,6 +181,7 @@ def _build_scope(index: IndexConnection, run: Run) -> ChunkScope:
         index.add_name("machine", run.machine),
         index.add_name("agent", run.agent),
         tuple(index.add_name("tag", tag) for tag in run.tags),
+        source,
     )
 
 
@@ -288,6 +291,8 @@ def _insert_turn(
     for kind, value in row.facets:
         facet = index.add_facet(kind, value)
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
+    if scope.source is not None and scope.source.runtime == WORKFLOW_RUNTIME:
+        workflow_rows.add_turn(index, key, scope.source, role=turn.role, at_ms=row.stated_ms or 0, offset=offset)
     role = index.add_name("role", row.filter_role)
     for chunk in row.chunks:
         insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
@@ -364,6 +369,7 @@ def _delete_turn(index: IndexConnection, turn: int) -> None:
     index.db.execute("DELETE FROM fact WHERE turn = ?", (turn,))
     index.db.execute("INSERT OR IGNORE INTO gone_picture SELECT digest FROM picture WHERE turn = ?", (turn,))
     index.db.execute("DELETE FROM picture WHERE turn = ?", (turn,))
+    workflow_rows.delete_turn(index, turn)
     index.db.execute("DELETE FROM turn WHERE id = ?", (turn,))
 
 

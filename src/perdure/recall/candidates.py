@@ -29,6 +29,7 @@ class TurnFact(NamedTuple):
     is_said: bool = True  # the matching part was said; False for a tool call
     speaker: str = ""  # the name in front if several people share a role ("Ada: …"); else empty
     is_from_program: bool = False  # nobody typed it: a summary, the task of a sub-agent, a note of the client
+    is_of_workflow: bool = False  # what an agent thought in a workflow, where no person speaks
 
 
 class Exchange(NamedTuple):

@@ -13,9 +13,12 @@ from perdure.recall.candidates import CandidateDetail, CandidateSource
 from perdure.recall.pack import BEFORE_CHARS, explain_cue, find_matching_words, is_dependent, pack
 from perdure.recall.rank import Ranking
 from perdure.recall.recaller import ChangeNote, TextScan
+from perdure.recall.retractions import retracts
 from perdure.recall.truth import TruthScores, describe_belief
 from perdure.text import describe_file, format_age, one_line
-from perdure.types import MCP_RUNTIME, Cue, Plan, Recalled, WithheldText
+from perdure.types import MCP_RUNTIME, WORKFLOW_RUNTIME, Cue, Plan, Recalled, WithheldText
+
+_RETRACTION_CHARS = 120  # of the turn that takes another one back, in a note
 
 
 def scan_cues(cues: Sequence[Cue], scan_text: TextScan | None) -> tuple[list[Cue], dict[str, WithheldText]]:
@@ -45,6 +48,33 @@ def add_note(cue: Cue, truth: TruthScores, now: datetime, describe_changes: Chan
         return cue
     changes = describe_changes(cue.text, cue.project, cue.stated_at)
     return replace(cue, note="; ".join(filter(None, (cue.note, changes))))
+
+
+def mark_retracted(cues: Sequence[Cue]) -> list[Cue]:
+    """Return the cues, with a note on each turn of a workflow that a later one among them takes back; that one comes
+    first.
+    """
+    turns = [
+        cue for cue in cues if cue.runtime == WORKFLOW_RUNTIME and cue.memory is None and cue.stated_at is not None
+    ]
+    notes: dict[str, str] = {}
+    ordered = list(cues)
+    for earlier in turns:
+        later = [
+            cue
+            for cue in turns
+            if cue.stated_at > earlier.stated_at and retracts(cue.text, earlier.text)  # type: ignore[operator]
+        ]
+        if later:
+            newest = max(later, key=lambda cue: (cue.stated_at, cue.turn_id))
+            notes[earlier.turn_id] = f"taken back later: “{one_line(newest.text, _RETRACTION_CHARS)}”"
+            if ordered.index(newest) > ordered.index(earlier):
+                ordered.remove(newest)
+                ordered.insert(ordered.index(earlier), newest)
+    return [
+        replace(cue, note="; ".join(filter(None, (notes[cue.turn_id], cue.note)))) if cue.turn_id in notes else cue
+        for cue in ordered
+    ]
 
 
 def build_cues(

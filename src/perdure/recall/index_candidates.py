@@ -34,6 +34,9 @@ N_NAME_CHUNKS = 24  # chunks with a name's words that are read to check its exac
 MAX_LOOKED_UP_CHUNKS = 2000  # chunks with a name's words; a more frequent name is left to ranking
 CHUNKS_PER_TURN = 2  # chunks fetched for each wanted turn: several chunks of one turn may be near
 _MAX_IN_VALUES = 500  # values in one IN (…)
+_SELECT_FACTS = """SELECT id, role, author, stated_ms, said, speaker,
+    EXISTS (SELECT 1 FROM workflow_turn WHERE workflow_turn.turn = turn.id)
+  FROM turn WHERE id IN ({})"""
 
 
 @dataclass
@@ -242,7 +245,7 @@ class IndexCandidates:
     def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
         """Return the speaker and time of each of these turns."""
         numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
-        rows = self._query_in("SELECT id, role, author, stated_ms, said, speaker FROM turn WHERE id IN ({})", numbers)
+        rows = self._query_in(_SELECT_FACTS, numbers)
         memories_by_number = self._get_memories(numbers)
         turns_by_chunk = {self._matched_chunks[turn]: turn for turn in numbers if turn in self._matched_chunks}
         text_kind = self.index.find_name("kind", "text")
@@ -257,8 +260,9 @@ class IndexCandidates:
                 (bool(is_said) or author == "machine") and turn not in call_turns,
                 speaker,
                 author == "machine",
+                bool(is_of_workflow),
             )
-            for turn, role, author, stated_ms, is_said, speaker in rows
+            for turn, role, author, stated_ms, is_said, speaker, is_of_workflow in rows
         }
 
     def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:

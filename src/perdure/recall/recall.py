@@ -24,13 +24,14 @@ from perdure.recall.corrections import (
     put_latest_before,
     restates,
 )
-from perdure.recall.cues import add_note, build_cues, pack_cues, scan_cues
+from perdure.recall.cues import add_note, build_cues, mark_retracted, pack_cues, scan_cues
 from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.judge import Verdict, extract_stems
 from perdure.recall.plain import says_change
 from perdure.recall.rank import PlanVectors, Ranking, rank
 from perdure.recall.recaller import NO_CONTEXT, RecallContext
 from perdure.recall.refine import refine
+from perdure.recall.retractions import settles
 from perdure.recall.truth import N_LOOKED_AT, TruthScores, score_beliefs
 from perdure.recall.tuning import Tuning
 from perdure.types import Cue, Plan, Recalled, Window, WithheldText
@@ -158,6 +159,7 @@ def compose(candidates: CandidateSource, assessment: Assessment, context: Recall
         if not suspected_cues:
             break
     cues = [add_note(cue, truth, plan.asked_at, context.describe_changes) for cue in cues]
+    cues = mark_retracted(cues)
     return pack_cues(plan, cues, held_back, max_tokens=tuning.max_tokens)
 
 
@@ -328,12 +330,13 @@ def _make_correction_test(
     """Return a function that says whether the first of two turns may correct the second.
 
     If the latest is asked for, a later turn that is alike does. If a fact is asked for, it must be a person's, and
-    state the same; less of it if it says plainly that it is otherwise now.
+    state the same; less of it if it says plainly that it is otherwise now. Of a workflow, a later turn corrects what it
+    takes back, or whose problem it solves.
     """
     times = {
         turn_id: fact.stated_at
         for turn_id, fact in ranking.facts.items()
-        if plan.intent == "latest" or fact.role == "user"
+        if plan.intent == "latest" or fact.role == "user" or fact.is_of_workflow
     }
     weights = judge.weigh_words(candidates.get_rarities(judge.extract_query_words(plan.question)))
     asked_weights = {stem: weight for word, weight in weights.items() for stem in extract_stems(word)}
@@ -348,8 +351,21 @@ def _make_correction_test(
         detail = candidates.get_details((turn_id,)).get(turn_id)
         return detail is not None and says_change(detail.text)
 
+    def is_of_workflow(turn_id: str) -> bool:
+        return turn_id in ranking.facts and ranking.facts[turn_id].is_of_workflow
+
+    def settles_it(turn_id: str, other_id: str) -> bool:
+        if not (is_of_workflow(turn_id) and is_of_workflow(other_id)):
+            return False
+        details = candidates.get_details((turn_id, other_id))
+        return len(details) == 2 and settles(details[turn_id].text, details[other_id].text)
+
     def corrects(turn_id: str, other_id: str) -> bool:
         if not is_later(turn_id, other_id, times):
+            return False
+        if settles_it(turn_id, other_id):
+            return True
+        if is_of_workflow(turn_id) and plan.intent != "latest":
             return False
         likeness = measure_likeness(turn_id, other_id)
         if plan.intent == "latest":

@@ -244,6 +244,19 @@ def consolidate(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
     return JobResult(why, {kind: float(n) for kind, n in counts.items()}, did_work=bool(counts))
 
 
+def sort_topics(home: Home, stop: StopCheck) -> JobResult:
+    """Sort the turns of workflows into topics, and promote warm ones into relations."""
+    from datetime import UTC, datetime
+
+    from perdure.workflow.topic_upkeep import update_topics
+
+    home.upkeep.index_all()
+    result = update_topics(home, now=datetime.now(UTC), stop=stop)
+    counts = {"turns": result.n_turns, "topics": result.n_topics, "promoted": result.n_promoted}
+    why = f"{result.n_turns} turns sorted into {result.n_topics} topics, relations of {result.n_promoted} turns written"
+    return JobResult(why, counts, did_work=bool(result.n_turns or result.n_promoted))
+
+
 BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
     BuiltinJob("sweep", "capture transcripts that no hook has sent", "once", sweep),
     BuiltinJob("embed", "make vectors for captured text", "once", embed, for_each_user=True, max_s=MAX_EMBED_S),
@@ -263,6 +276,7 @@ BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
     BuiltinJob("mine", "make memories from sessions that have ended", "once", mine, for_each_user=True),
     BuiltinJob("recent", "update recent.md with the newest messages", "once", refresh_recent, for_each_user=True),
     BuiltinJob("diary", "write the diary page of the last complete day", "once", write_diary, for_each_user=True),
+    BuiltinJob("topics", "sort the turns of workflows into topics", "once", sort_topics, for_each_user=True),
     BuiltinJob("deliver", "send messages to the targets of deliveries", "once", deliver),
     BuiltinJob(
         "probes",

@@ -174,7 +174,7 @@ def weigh_middle(
     focus: what the person wants to be kept above all. embed: finds what may be about one thing in other words; without
     it words alone do.
     """
-    statements = list(_read_statements([*middle, *tail]))
+    statements = list(read_statements([*middle, *tail]))
     rarities = _measure_rarity(statements)
     explicit = {
         message.id: [item.text for item in find_statements(message.text)] for message in middle if _is_typed(message)
@@ -207,7 +207,8 @@ def _is_typed(message: Message) -> bool:
     return message.role == "user" and message.is_typed
 
 
-def _read_statements(messages: Sequence[Message]) -> Iterator[WeighedSentence]:
+def read_statements(messages: Sequence[Message]) -> Iterator[WeighedSentence]:
+    """Yield the sentences of messages, in their order, not yet weighed; tools state nothing."""
     position = 0
     for message in messages:
         if message.role == "tool":
@@ -278,7 +279,7 @@ def _find_open_questions(messages: Sequence[Message]) -> set[int]:
     what was asked.
     """
     talk = [message for message in messages if message.role != "tool"]
-    statements = list(_read_statements(talk))
+    statements = list(read_statements(talk))
     by_message: dict[str, list[WeighedSentence]] = {}
     for statement in statements:
         by_message.setdefault(statement.message.id, []).append(statement)

@@ -7,6 +7,7 @@ and the tiers get it behind. What a killed process did not give them, the next o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import OrderedDict
@@ -16,8 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from perdure.connections import utc_now
+from perdure.errors import PerdureError
+from perdure.upkeep import SEARCH_CATCH_UP_S
 from perdure.workflow import redis_store as redis_keys
 from perdure.workflow.blobs import Blobs, open_blobs
+from perdure.workflow.semantic_home import SemanticHome
 from perdure.workflow.summary_store import JOB, SummaryStore
 from perdure.workflow.tier_queue import MAX_WAITING, TierQueue, TierStatus, map_client_errors
 from perdure.workflow.turn_archive import N_TOGETHER, TurnArchive
@@ -86,8 +90,8 @@ class WorkflowMemory:
     ) -> None:
         """See `BackEnds`. Nothing is sent before the first call. Raises UsageError, PackageMissing."""
         self.workflow_id, self.step_id, self.agent_id = workflow_id, step_id, agent_id
-        self._now = now
         home, user = back_ends.get("home"), back_ends.get("user", "")
+        self._now, self._home = now, home
         folder = f"users/{to_name_part(user)}/" if user else ""
         folder += f"workflows/{to_name_part(workflow_id)}"
         self._notes_log = f"{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
@@ -111,10 +115,14 @@ class WorkflowMemory:
             chat = partial(home.chat, "summariser", job=JOB) if home is not None else lambda: None
             self._summaries = SummaryStore(self._redis, self._blobs, f"{folder}/ltm", chat, now=now)
             self._queues |= {name: TierQueue(has_thread=False, clock=clock) for name in ("summary", "summariser")}
-        self._athena = back_ends.get("athena_client")
-        self._semantic_id = f"{to_name_part(user)}:{to_name_part(agent_id)}" if user else agent_id
+        self._athena, self._semantic_id = back_ends.get("athena_client"), agent_id
+        self._semantic: SemanticStore | None = self._athena
         if self._athena is not None:
+            self._semantic_id = f"{to_name_part(user)}:{to_name_part(agent_id)}" if user else agent_id
             self._tiers["semantic"] = partial(self._store_events, self._athena)
+        elif home is not None:  # its turns come from the archive
+            self._semantic = SemanticHome(home, user=user, now=now)
+            self._queues["semantic"] = TierQueue(has_thread=False, clock=clock)
         self._queues |= {name: TierQueue(clock=clock) for name in self._tiers}
 
     # writing --------------------------------------------------------------------------------------------
@@ -204,10 +212,13 @@ class WorkflowMemory:
         return not waits
 
     def close(self) -> None:
-        """Try again what waits, and let the home archive what it took."""
+        """Try again what waits, let the home archive what it took, and index it for a moment."""
         self.flush()
         if self._archive is not None:
             self._queues["archive"].read(self._archive.close, None)
+        if self._home is not None:
+            with contextlib.suppress(PerdureError):  # whoever searches next does it
+                self._home.upkeep.catch_up(limit_s=SEARCH_CATCH_UP_S)
 
     # reading --------------------------------------------------------------------------------------------
 
@@ -263,12 +274,12 @@ class WorkflowMemory:
         return self._queues["summariser"].read(self._summaries.compress, None)
 
     def _read_semantic(self) -> dict[str, Any] | None:
-        if (athena := self._athena) is None:
+        if (store := self._semantic) is None:
             return None
 
         def read() -> dict[str, Any] | None:
             with map_client_errors("the semantic tier"):
-                return athena.get_memory_context(self._semantic_id, limit=15)
+                return store.get_memory_context(self._semantic_id, limit=15)
 
         return self._queues["semantic"].read(read, None)
 

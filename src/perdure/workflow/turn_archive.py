@@ -7,7 +7,8 @@ called, and the result. Search and recall read them as those of any other client
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,16 +17,18 @@ from perdure import log
 from perdure.archive import ingest
 from perdure.capture import session_file
 from perdure.errors import PerdureError, UsageError
-from perdure.identity import make_workflow_tags
+from perdure.identity import find_workflow_agent, make_workflow_tags
+from perdure.index.encoding import to_ms
+from perdure.index.workflow_rows import StoredTurn
 from perdure.session.log import make_id
-from perdure.types import Origin
+from perdure.types import WORKFLOW_RUNTIME, Origin
 from perdure.workflow.tier_queue import MAX_WAITING
-from perdure.workflow.turns import WorkflowTurn, clean_text, to_name_part
+from perdure.workflow.turns import WorkflowTurn, clean_text, make_turn, to_name_part
 
 if TYPE_CHECKING:
     from perdure.home import Home
 
-RUNTIME = "workflow"
+RUNTIME = WORKFLOW_RUNTIME
 N_TOGETHER = 50  # turns that are archived as one run: a run costs some files, and about 40 ms
 
 
@@ -43,7 +46,7 @@ class TurnArchive:
         self._n_bytes = 0  # of this writer's session
         self._n_open = 0  # turns that are durable, and not yet archived
 
-    def append(self, turn: WorkflowTurn, *, is_behind: bool) -> None:
+    def append(self, turn: WorkflowTurn, *, is_behind: bool = False) -> None:
         """Write a turn down, durably; after some turns the home archives them.
 
         is_behind: some tier lacks many turns. Then they stay in one file, so that `read_newest` gives them all.
@@ -150,14 +153,32 @@ def to_messages(turn: WorkflowTurn, workflow: str) -> list[dict[str, Any]]:
     ]
 
 
-def from_messages(lines: Iterable[bytes], workflow: str) -> list[WorkflowTurn]:
-    """Return the turns of a workflow, of lines that `to_messages` made; one of which anything was forgotten is none."""
+def from_event(event: Mapping[str, Any], *, step: str, agent: str, now: datetime) -> WorkflowTurn:
+    """Return a turn as a program told it: the fields of a ledger's entry, of which any may be missing."""
+    turn = make_turn(
+        str(event.get("turn_id") or make_id("t")),
+        thought=str(event.get("thought") or ""),
+        action=str(event.get("action") or "note"),
+        result=str(event.get("result") or ""),
+        tokens=int(event.get("tokens") or 0),
+        step=step,
+        agent=agent,
+        now=now,
+    )
+    timestamp = str(event.get("timestamp") or "")
+    return msgspec.structs.replace(turn, timestamp=timestamp) if timestamp else turn
+
+
+def from_messages(lines: Iterable[bytes], workflow: str | None) -> list[WorkflowTurn]:
+    """Return the turns of a workflow (None: of any), of lines that `to_messages` made; one of which anything was
+    forgotten is none.
+    """
     turns: list[WorkflowTurn] = []
     thought: dict[str, Any] = {}
     for line in lines:
         message = _decode_line(line)
         if message.get("role") == "assistant":
-            thought = message if message.get("workflow") == workflow else {}
+            thought = message if workflow in (None, message.get("workflow")) else {}
         elif thought and message.get("id") == f"{thought['id']}-result":
             turns.append(
                 WorkflowTurn(
@@ -172,6 +193,32 @@ def from_messages(lines: Iterable[bytes], workflow: str) -> list[WorkflowTurn]:
                 )
             )
     return turns
+
+
+def read_open_turns(home: Home, agent: str) -> list[StoredTurn]:
+    """Return the turns of an agent that are durable and not yet archived, whichever process writes them.
+
+    agent: as `identity.find_workflow_agent` names it.
+    """
+    turns: dict[str, StoredTurn] = {}
+    for session in session_file.list_sessions(home.path):
+        origin = session_file.read_origin(home.path, session)
+        if origin is None or origin.get("runtime") != RUNTIME or find_workflow_agent(origin["session"]) != agent:
+            continue
+        lines = [line for _, line in session_file.read_unarchived(home.path, session, home.user)]
+        turns |= {
+            turn.key: StoredTurn(
+                number=0,
+                turn_id=turn.key,
+                at_ms=to_ms(datetime.fromisoformat(turn.timestamp)) or 0,
+                workflow=origin["conversation"],
+                thought=turn.thought,
+                action=turn.action,
+                result=turn.result,
+            )
+            for turn in from_messages(lines, None)
+        }
+    return list(turns.values())
 
 
 def _decode_line(line: bytes) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
+from perdure.workflow.athena import AthenaClient, AthenaMemory
 from perdure.workflow.memory import N_TAIL, BackEnds, MemoryBundle, WorkflowMemory
 from perdure.workflow.tier_queue import TierStatus
 from perdure.workflow.turns import WorkflowTurn
@@ -29,6 +30,7 @@ class UnifiedMemory:
         self._home = home = back_ends.get("home")
         if home is not None:
             self._home = back_ends["home"] = home.clone_for_thread()
+        self._agent_id, self._athena_client = agent_id, back_ends.get("athena_client")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="perdure-workflow")
         self._memory = WorkflowMemory(workflow_id, step_id, agent_id, **back_ends)
 
@@ -80,6 +82,14 @@ class UnifiedMemory:
     async def status(self) -> dict[str, TierStatus]:
         """Return what became of the writes, for each tier that is on and for the archive."""
         return await self._call(self._memory.status)
+
+    async def _get_athena_memory(self) -> AthenaMemory | None:
+        """Return the memory of the agent at the server of `athena_client`, opened at the first call; None without one.
+
+        Raises TierFault, and then the next call tries again. The name is that of the object in JarvisCore.
+        """
+        client = self._athena_client
+        return await AthenaMemory.create(self._agent_id, client) if isinstance(client, AthenaClient) else None
 
     async def close(self) -> None:
         """Try again what waits, let the home archive what it took, and end the thread."""

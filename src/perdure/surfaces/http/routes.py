@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure.surfaces.http import admin, captures, floor, forget, jobs, memories, runs, search, shapes
+from perdure.surfaces.http import admin, athena, captures, floor, forget, jobs, memories, runs, search, shapes
 from perdure.surfaces.http.calls import ApiOperation
 from perdure.surfaces.http.responses import Json
 
@@ -470,6 +470,41 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         pool="slow",
         uses_caller_home=False,
     ),
+    ApiOperation(
+        "POST",
+        "/api/v1/sessions",
+        athena.open_session,
+        "Open a session of an agent of workflows, as at an Athena server",
+        body_shape=shapes.AthenaSessionBody,
+        pool="write",
+    ),
+    ApiOperation(
+        "POST",
+        "/api/v1/sessions/{session_id}/events",
+        athena.store_event,
+        "Store an event of the agent",
+        body_shape=shapes.AthenaEventBody,
+        pool="write",
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "GET",
+        "/api/v1/sessions/{session_id}/context",
+        athena.read_context,
+        "Recent events and the hottest topics of the agent",
+        query_shape=shapes.AthenaContextQuery,
+        pool="write",
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "POST",
+        "/api/v1/sessions/{session_id}/context/search",
+        athena.search_context,
+        "Search the turns of the agent",
+        body_shape=shapes.AthenaSearchBody,
+        extra_statuses=(404,),
+    ),
+    ApiOperation("GET", "/api/v1/health", athena.check_health, "Check the memory of workflows"),
 )
 
 

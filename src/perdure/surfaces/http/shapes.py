@@ -12,7 +12,7 @@ import typing
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 
 from perdure.floor.state import FloorCard
 from perdure.types import Memory, RunView
@@ -32,6 +32,42 @@ class PageQuery(Struct, frozen=True):
 
     limit: Limit = 20
     cursor: Annotated[str, Meta(max_length=200)] | None = None
+
+
+# the semantic tier of workflows ---------------------------------------------------------------------------------
+
+WorkflowName = Annotated[str, Meta(max_length=200)]
+EventMetadata = Annotated[dict[ShortText, ShortText], Meta(max_length=50)]
+
+
+class AthenaSessionBody(Struct, frozen=True):
+    """Whose memory a session is about. The agent is `agent_id`, or else `user_id`."""
+
+    user_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    agent_id: WorkflowName = ""
+    memory_user: WorkflowName = field(default="", name="tenant_id")
+
+
+class AthenaEventBody(Struct, frozen=True):
+    """One event of an agent."""
+
+    content: Annotated[str, Meta(min_length=1, max_length=200_000)]
+    type: Literal["message", "thought", "action", "observation"] = "message"
+    metadata: EventMetadata = {}
+    timestamp: Instant | None = None
+
+
+class AthenaContextQuery(Struct, frozen=True):
+    """How many recent events are wanted."""
+
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10
+
+
+class AthenaSearchBody(Struct, frozen=True):
+    """A question."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=2_000)]
+    limit: Annotated[int, Meta(ge=1, le=50)] = 5
 
 
 # runs -----------------------------------------------------------------------------------------------------------
