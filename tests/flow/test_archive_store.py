@@ -8,6 +8,8 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 import perdure
 from perdure.errors import StoreFault
 from perdure.objects import open_objects
+from perdure.service.store_worker import StoreWorker
 from rig.slow_line import SlowLine
 from rig.store_homes import CONFIG, make_home, make_lines, open_texts, read_everything
 from rig.tier_servers import ObjectServer
@@ -244,6 +247,29 @@ def test_a_backup_restores_into_an_empty_home(tmp_path: Path, address: str, tran
     (again / "config.toml").write_text(settings)
     exchange(again)
     assert open_texts(make_home(tmp_path / "two", f"{address}-new")) == sorted(ALL_TEXTS)
+
+
+def test_resident_homes_keep_each_other_up_to_date(tmp_path: Path, address: str):
+    """An event of one, written while both run, is in the other without a command."""
+    stop_event, opened = threading.Event(), []
+    for name in ("one", "two"):
+        home = perdure.open(make_home(tmp_path / name, address))
+        home.connections.vectors()
+        store_worker = StoreWorker(home.clone_for_thread, publish_s=0.05, collect_s=0.1)
+        thread = threading.Thread(target=store_worker.run, args=(stop_event,))
+        thread.start()
+        opened.append((home, thread))
+    try:
+        opened[0][0].remember("The door code is heliotrope.")
+        deadline_s = time.monotonic() + 60
+        while not opened[1][0].memories.list_memories():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+    finally:
+        stop_event.set()
+        for home, thread in opened:
+            thread.join()
+            home.close()
 
 
 @pytest.mark.slow

@@ -30,10 +30,12 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}  # a client's
         with (self._folder / "server.log").open("ab") as log_file:
             self._process = subprocess.Popen(
-                self._command, cwd=self._folder, stdout=log_file, stderr=log_file, start_new_session=True
-            )
+                self._command, cwd=self._folder, stdout=log_file, stderr=log_file, start_new_session=True,
+                env=environment,
+            )  # fmt: skip
         deadline_s = time.monotonic() + _START_S
         while True:
             try:

@@ -6,6 +6,7 @@ them there, or merged them. A state that it never had is fetched; one that it ha
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -229,6 +230,8 @@ class KnownStore:
                 self.db.execute(f"DELETE FROM {table} WHERE object IN (SELECT name FROM object WHERE user = ?)", (key,))
             self.db.executemany("DELETE FROM meta WHERE key = ?", [(f"user {key}",), (f"lines {user}",)])
         self.db.execute("VACUUM")
+        with contextlib.suppress(apsw.BusyError):  # an old page is in use: the next checkpoint writes over it
+            self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def list_erased(self) -> list[str]:
         """Return the keys of all users who were erased."""

@@ -177,6 +177,21 @@ def check_outbox(home: Home) -> Iterator[HealthCheck]:
         )
 
 
+def check_store(home: Home) -> Iterator[HealthCheck]:
+    """Check the store of the archive, if it has one, as it was found when it was last used."""
+    if (status := home.upkeep.store_status()) is None:
+        return
+    if status.n_damaged:
+        found = f"{status.address}: {format_count(status.n_damaged, 'object')} damaged"
+        yield HealthCheck(
+            "store", "problem", found, "`perdure store` puts them there again; `perdure verify` names them"
+        )
+    elif status.warning:
+        yield HealthCheck("store", "problem", status.warning)
+    else:
+        yield HealthCheck("store", "ok", f"{status.address}: {format_count(status.n_objects, 'object')}")
+
+
 def check_sessions(home: Home) -> Iterator[HealthCheck]:
     """Check for sessions of Perdure's own whose last entries are not archived yet, and for what was set aside."""
     sessions = session_file.measure_open(home.path)

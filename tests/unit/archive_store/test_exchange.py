@@ -341,6 +341,7 @@ def test_an_erased_user_is_in_no_object(tmp_path: Path, store: Path):
         home.forgetting.erase_user()
         everything = everything_in(store, home)
         assert b"bob" not in everything and b"heliotrope" not in everything and b"said by ada" in everything
+    assert not any(b"bob" in path.read_bytes() for path in (one / "cache").glob("archive-store.db*"))
     assert open_texts(make_home(tmp_path / "three", str(store))) == ["said by ada"]
     with perdure.open(two) as home:  # it was told nothing to delete here, and brings nothing back
         for path in (two / "cache").glob("*.db*"):

@@ -488,6 +488,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     _check_embedder,
     _check_pictures,
     health_checks.check_outbox,
+    health_checks.check_store,
     health_checks.check_sessions,
     health_checks.check_agents,
     health_checks.check_jobs,
