@@ -147,7 +147,7 @@ def check_disk(home: Home) -> Iterator[HealthCheck]:
 
 def check_index(home: Home) -> Iterator[HealthCheck]:
     """Check how far the index is behind the archive."""
-    if store.find_current_file(home.path) is None and home.archive.ledger.get_last_change() == 0:
+    if not home.connections.has_index() and home.archive.ledger.get_last_change() == 0:
         yield HealthCheck("index", "ok", "none yet; the first import creates it")
         return
     n_behind = catchup.count_unprojected(home.index(), home.archive)
