@@ -21,7 +21,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
-from psycopg.types.string import StrDumperUnknown, TextLoader
+from psycopg.types.string import StrDumper, TextLoader
 
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexUnreachable
 from perdure.index.dialect import WordExpression, to_postgres
@@ -66,7 +66,7 @@ class _MarkedTextLoader(TextLoader):
         return text.replace(_NUL_MARK, _NUL) if _NUL_MARK in text else text
 
 
-class _MarkedTextDumper(StrDumperUnknown):
+class _MarkedTextDumper(StrDumper):
     def dump(self, obj: str) -> Buffer | None:
         return super().dump(obj.replace(_NUL, _NUL_MARK) if _NUL in obj else obj)
 
