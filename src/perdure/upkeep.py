@@ -133,9 +133,7 @@ class Upkeep:
         """
         connections = self._connections
         try:
-            if connections.writable and (
-                connections.has_index() or self._archive.ledger.get_last_change() <= 1
-            ):
+            if connections.writable and (connections.has_index() or self._archive.ledger.get_last_change() <= 1):
                 catchup.catch_up(connections.index(create=True), self._archive, limit_s=SEARCH_CATCH_UP_S)
                 connections.embed_new(connections.index())
         except (IndexFault, PerdureError):

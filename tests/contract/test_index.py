@@ -22,7 +22,16 @@ from perdure.types import Filters, ForgetRequest
 from rig.postgres import ROLE, PostgresServer, list_text
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
-QUERIES = ("tide", "port 8417", '"wal mode"', "src/tides", "TIDE-4711", "the evening job", "sqlite_busy timeout", "zeppelin")
+QUERIES = (
+    "tide",
+    "port 8417",
+    '"wal mode"',
+    "src/tides",
+    "TIDE-4711",
+    "the evening job",
+    "sqlite_busy timeout",
+    "zeppelin",
+)
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +115,15 @@ def test_same_order_with_vectors(in_file, in_postgres):
 
 def test_same_digest_and_the_same_filters(in_file, in_postgres):
     assert in_file.upkeep.digest() == in_postgres.upkeep.digest()
-    for filters in (Filters(roles=("user",)), Filters(runtimes=("codex",)), Filters(kinds=("call",)), Filters(tools=("bash",))):
-        answers = [[hit.turn_id for hit in home.search("tide", filters=filters).hits] for home in (in_file, in_postgres)]
+    for filters in (
+        Filters(roles=("user",)),
+        Filters(runtimes=("codex",)),
+        Filters(kinds=("call",)),
+        Filters(tools=("bash",)),
+    ):
+        answers = [
+            [hit.turn_id for hit in home.search("tide", filters=filters).hits] for home in (in_file, in_postgres)
+        ]
         assert answers[0] == answers[1], filters
 
 

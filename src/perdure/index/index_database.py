@@ -214,9 +214,7 @@ class IndexDatabase:
         connection.execute(sql.SQL("SET LOCAL search_path = {}, public").format(name))
         connection.execute((to_postgres_tables(TABLES) + _OWN_TABLES).encode(), prepare=False)
         connection.execute(_build_policies().encode(), prepare=False)
-        connection.execute(
-            "INSERT INTO meta VALUES ('generation', $1), ('version', '0')".encode(), [secrets.token_hex(8)]
-        )
+        connection.execute(b"INSERT INTO meta VALUES ('generation', $1), ('version', '0')", [secrets.token_hex(8)])
         return str(row[0])
 
     def _require_vectors(self, connection: psycopg.Connection[Any]) -> None:

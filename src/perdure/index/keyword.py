@@ -289,7 +289,7 @@ def find_turns_with_all_words(
 def build_chunk_filter(
     index: IndexConnection, read_scope: ReadScope, filters: Filters, owner: int
 ) -> tuple[str, list[str], list[object]] | None:
-    """Return (expression over the scope of chunks, "" for none; tests of `chunk`, their values); None: no chunk passes."""
+    """Return (expression over the scope of chunks or "", tests of `chunk`, their values); None: no chunk passes."""
     owner_filter = _build_owner_filter(index, read_scope, filters, owner)
     if owner_filter.matches_nothing:
         return None

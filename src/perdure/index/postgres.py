@@ -331,7 +331,7 @@ class PostgresIndex(IndexConnection):
             source = f"(SELECT id AS chunk, 0.0 AS score FROM chunk_text WHERE owner = ? AND {parsed.test}) AS found"
             return WordMatch(source, "found.chunk", "TRUE", "found.score", (owner,))
         keys = [[_to_key(token) for token in self.tokenize(term)] for term in parsed.terms]
-        idfs, mean_tokens = self._weigh_terms(owner, parsed.terms, keys)
+        idfs, mean_tokens = self._weigh_terms(owner, keys)
         columns = ", ".join(f"max(n) FILTER (WHERE term = {i}) AS f{i}" for i in range(len(keys)))
         score = " + ".join(_SCORE.format(i=i) for i in range(len(keys)))
         parts = [_build_leaf(i, owner, term_keys) for i, term_keys in enumerate(keys)]
@@ -343,7 +343,7 @@ class PostgresIndex(IndexConnection):
         values = (*weights, *(value for _, part_values in parts for value in part_values))
         return WordMatch(source, "found.chunk", "TRUE", "found.score", values)
 
-    def _weigh_terms(self, owner: int, terms: Sequence[str], keys: Sequence[Sequence[str]]) -> tuple[list[float], float]:
+    def _weigh_terms(self, owner: int, keys: Sequence[Sequence[str]]) -> tuple[list[float], float]:
         """Return (the weight of each term among an owner's chunks, the mean number of tokens in one)."""
         if owner not in self._totals or self._word_counts is None:
             rows = self.select("SELECT n_chunks, n_tokens FROM word_total WHERE owner = ?", owner)

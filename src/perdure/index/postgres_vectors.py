@@ -9,7 +9,6 @@ faster (docs/decisions/059-a-second-engine.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,23 +17,22 @@ from perdure.errors import DimensionMismatch, VectorRefused
 from perdure.index import keyword
 from perdure.index.dialect import WordExpression
 from perdure.index.slab import MIN_POOL_ROWS, WIDEN_FACTOR, ChunkFields, Ints, NearestRows, compute_cosines
+from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.models.embedder import QuantisedVectors, Vectors, quantise
 from perdure.types import Filters
 
-if TYPE_CHECKING:
-    from perdure.index.postgres import PostgresIndex
-
 _NEAREST = """SELECT slab_row.row, (-(numbers <#> ?::halfvec))::real * scale AS score FROM slab_row
   JOIN chunk ON chunk.id = slab_row.chunk JOIN chunk_text ON chunk_text.id = slab_row.chunk
-  WHERE slab_row.slab = ? AND NOT EXISTS (SELECT 1 FROM hole WHERE hole.slab = slab_row.slab AND hole.row = slab_row.row)
+  WHERE slab_row.slab = ?
+    AND NOT EXISTS (SELECT 1 FROM hole WHERE hole.slab = slab_row.slab AND hole.row = slab_row.row)
     {tests} ORDER BY score DESC, slab_row.tie LIMIT ?"""
 
 
 class PostgresSlab:
     """The rows of one slab, read and written by one connection."""
 
-    def __init__(self, index: PostgresIndex, number: int, owner: int, dimension: int) -> None:
+    def __init__(self, index: IndexConnection, number: int, owner: int, dimension: int) -> None:
         """number: of the slab. owner: whose chunks it has."""
         self._index = index
         self._number = number
@@ -49,7 +47,14 @@ class PostgresSlab:
             raise VectorRefused(f"{len(vectors)} rows of {self.dimension}")
         quantised = quantise(vectors)
         rows = [
-            (self._number, n_rows + i, chunk.chunk, chunk.tie, float(quantised.scales[i]), _to_text(quantised.values[i]))
+            (
+                self._number,
+                n_rows + i,
+                chunk.chunk,
+                chunk.tie,
+                float(quantised.scales[i]),
+                _to_text(quantised.values[i]),
+            )
             for i, chunk in enumerate(fields)
         ]
         self._index.db.executemany("INSERT INTO slab_row VALUES (?, ?, ?, ?, ?::real, ?::halfvec)", rows)

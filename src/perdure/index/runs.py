@@ -155,9 +155,8 @@ _TAGS_BY_RUN = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
   WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) ORDER BY value"""
 _MODELS_BY_RUN = """SELECT DISTINCT run, model FROM turn
   WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND model <> '' ORDER BY model"""
-_N_ABANDONED_BY_RUN = (
-    "SELECT run, count(*) FROM turn WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND abandoned GROUP BY run"
-)
+_N_ABANDONED_BY_RUN = """SELECT run, count(*) FROM turn
+  WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND abandoned GROUP BY run"""
 
 
 def _group_by_run(index: IndexConnection, query: str, run_numbers: str) -> dict[int, list[Any]]:
@@ -322,7 +321,9 @@ def _list_newest(index: IndexConnection, read_scope: ReadScope, filters: Filters
             tests.append(f"run.{kind} IN (SELECT CAST(value AS BIGINT) FROM json_each(?))")
             values.append(_encode_numbers(find_name_numbers(index, kind, filter_values)))
     for tag in filters.tags:
-        tests.append("run.id IN (SELECT run FROM run_tag WHERE tag IN (SELECT CAST(value AS BIGINT) FROM json_each(?)))")
+        tests.append(
+            "run.id IN (SELECT run FROM run_tag WHERE tag IN (SELECT CAST(value AS BIGINT) FROM json_each(?)))"
+        )
         values.append(_encode_numbers(find_name_numbers(index, "tag", [tag])))
     if filters.since_at is not None:
         tests.append("coalesce(run.ended_ms, run.captured_ms) >= CAST(? AS BIGINT)")
@@ -486,7 +487,9 @@ def find_first_runs(index: IndexConnection, principal: Principal, run_ids: Itera
             _FIRST_RUNS.format(may_read=read_scope.build_run_test()), msgspec.json.encode(list(run_ids)).decode()
         )
         rows = _select_runs(
-            index, "run.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))", _encode_numbers({first_run for _, first_run in pairs})
+            index,
+            "run.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))",
+            _encode_numbers({first_run for _, first_run in pairs}),
         )
         views = dict(zip((row["id"] for row in rows), _build_views(index, read_scope, rows), strict=True))
     return {run_id: views[first_run] for run_id, first_run in pairs}

@@ -266,8 +266,10 @@ def list_unmined_sources(index: IndexConnection, user: str) -> list[UnminedSourc
     """Return an owner's sources with messages left to mine; those that began first come first."""
     number = index.find_name("user", user)
     query = f"""SELECT {_SOURCE_NAME} AS source, max(runtime.value), max(run.session), max(run.generation),
-          max(run.thread), max(agent.value), max(conversation.value), nullif(max(project.value), ''), max(run.cwd), max(run.parent_session),
-          max(CASE WHEN run.thread <> '' OR (run.parent_session IS NOT NULL AND NOT run.fork) THEN 1 ELSE 0 END), count(*)
+          max(run.thread), max(agent.value), max(conversation.value), nullif(max(project.value), ''), max(run.cwd),
+          max(run.parent_session),
+          max(CASE WHEN run.thread <> '' OR (run.parent_session IS NOT NULL AND NOT run.fork) THEN 1 ELSE 0 END),
+          count(*)
         FROM turn JOIN run ON run.id = turn.content_run JOIN name AS runtime ON runtime.id = run.runtime
           JOIN name AS conversation ON conversation.id = run.conversation
           JOIN name AS agent ON agent.id = run.agent JOIN name AS project ON project.id = run.project

@@ -95,7 +95,8 @@ def count_paragraphs(index: IndexConnection, principal: Principal, runtimes: Seq
 def count_by_month(index: IndexConnection, principal: Principal) -> list[MonthGrowth]:
     """Return every month in which anything began or was captured, oldest first."""
     owned = _OWNED_BY_USER.format(table="run")
-    runs_query = f"""SELECT {encoding.build_month_sql("coalesce(started_ms, captured_ms)")}, count(*) FILTER (WHERE thread = ''),
+    begun_month = encoding.build_month_sql("coalesce(started_ms, captured_ms)")
+    runs_query = f"""SELECT {begun_month}, count(*) FILTER (WHERE thread = ''),
         sum(n_turns) FROM run {owned} GROUP BY 1"""
     bytes_query = f"""SELECT {encoding.build_month_sql("captured_ms")}, sum(to_offset - from_offset)
         FROM run {owned}

@@ -322,7 +322,8 @@ class IndexConnection:
     def set_meta(self, **values: str) -> None:
         """Set named values."""
         self.db.executemany(
-            "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value", list(values.items()))
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value", list(values.items())
+        )
 
     def add_name(self, kind: str, value: str) -> int:
         """Return the number of a name; add the name if it is new. docs/index.md lists the kinds."""

@@ -162,7 +162,9 @@ def find_nearest(
     return scan_nearest(slab, info.n_rows, queries, k=k, allowed=row_filter)
 
 
-def fetch_vectors(index: IndexConnection, slab: SlabRows, info: SlabInfo, chunks: Sequence[int]) -> tuple[Ints, Vectors]:
+def fetch_vectors(
+    index: IndexConnection, slab: SlabRows, info: SlabInfo, chunks: Sequence[int]
+) -> tuple[Ints, Vectors]:
     """Return (chunk numbers, their vectors) of those of these chunks that have one. Raises VectorsMissing."""
     pairs = [pair for chunk_group in split_values(chunks) for pair in _list_rows(index, info, chunk_group)]
     rows = np.array([row for _, row in pairs], np.int64)

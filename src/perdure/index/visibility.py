@@ -30,9 +30,7 @@ MAX_CONVERSATION_WORDS = (
     200  # conversations of granted runs that become words inside MATCH; more are tested by column alone
 )
 RUN_IS_READABLE = "run.id IN (SELECT id FROM temp.readable)"  # the test of a row of `run`
-CHUNK_IS_READABLE = (
-    "CASE WHEN chunk.turn < 0 THEN chunk.turn ELSE chunk.run END IN (SELECT id FROM temp.readable)"  # of a row of `chunk`
-)
+CHUNK_IS_READABLE = "CASE WHEN chunk.turn < 0 THEN chunk.turn ELSE chunk.run END IN (SELECT id FROM temp.readable)"
 MEMORY_IS_READABLE = "-memory.id IN (SELECT id FROM temp.readable)"  # of a row of `memory`
 _MADE_FROM_RUNS = ("stated", "mined", "consolidated")  # values of `how` for memories made of turns and memories alone
 

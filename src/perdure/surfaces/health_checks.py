@@ -22,7 +22,7 @@ from perdure.delivery.queue import DeliveryQueue
 from perdure.delivery.targets import check_target
 from perdure.errors import Busy, ConfigFault, IndexFault, NotFound, PerdureError
 from perdure.home import Home
-from perdure.index import catchup, store
+from perdure.index import catchup
 from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
 from perdure.service import health, job_list
