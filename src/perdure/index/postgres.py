@@ -79,19 +79,19 @@ class _Statements:
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
         """Run a query; return its cursor."""
-        return self.connection.execute(to_postgres(query), values)  # type: ignore[arg-type,call-overload,no-any-return]
+        return self.connection.execute(to_postgres(query), values)
 
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a query once for each row of values."""
         rows = list(rows)
         if rows:
             with self.connection.cursor() as cursor:
-                cursor.executemany(to_postgres(query), rows)  # type: ignore[arg-type]
+                cursor.executemany(to_postgres(query), rows)
 
 
 def connect(address: str, password: str = "") -> psycopg.Connection[Any]:
     """Connect to a database. Raises IndexUnreachable."""
-    secret = {"password": password} if password else {}
+    secret: dict[str, Any] = {"password": password} if password else {}
     try:
         connection = psycopg.connect(
             address, autocommit=True, connect_timeout=CONNECT_S, cursor_factory=psycopg.RawCursor, **secret

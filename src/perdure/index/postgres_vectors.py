@@ -2,8 +2,8 @@
 
 A row holds the int8 numbers and the scale of a slab's row, the numbers as pgvector's `halfvec`, which holds each of
 them exactly. Products of whole numbers below 2**24 have no rounding, so Postgres chooses the same best rows as the scan
-of a slab; they are ordered again by the exact query in the same way. No approximate index: under filters it was no
-faster (docs/decisions/059-a-second-engine.md).
+of a slab; they are ordered again by the exact query in the same way. There is no approximate index: it would answer
+otherwise than the file (docs/decisions/059-a-second-engine.md).
 """
 
 from __future__ import annotations

@@ -272,8 +272,11 @@ class IndexConnection:
                 self._chunk_counts.clear()
                 self._name_numbers.clear()  # the rollback may have removed some of these names
 
+    def _map_errors(self) -> contextlib.AbstractContextManager[None]:
+        return self._map_sqlite_errors()
+
     @contextlib.contextmanager
-    def _map_errors(self) -> Iterator[None]:
+    def _map_sqlite_errors(self) -> Iterator[None]:
         """Turn refusals of SQLite into errors that say what to do."""
         try:
             yield

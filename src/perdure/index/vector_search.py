@@ -12,18 +12,21 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from perdure.errors import DimensionMismatch
 from perdure.index import keyword
 from perdure.index.encoding import MEMORY_KIND, to_ms
-from perdure.index.slab import NO_TIME, Bools, ChunkFields, Ints, NearestRows, Slab, SlabSegment, scan_nearest
+from perdure.index.slab import NO_TIME, Bools, Ints, NearestRows, Slab, SlabSegment, scan_nearest
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
-from perdure.models.embedder import QuantisedVectors, Vectors, restore
+from perdure.models.embedder import Vectors, restore
 from perdure.types import Filters, Live
+
+if TYPE_CHECKING:
+    from perdure.index.postgres_vectors import PostgresSlab
 
 VECTORS_FOLDER = "vectors"
 _MAX_IN_VALUES = 500  # values in one IN (…)
@@ -86,28 +89,7 @@ def drop_slab(index: IndexConnection, slab_files: SlabFiles, info: SlabInfo) -> 
     slab_files.open_slab(index, info).remove()
 
 
-class SlabRows(Protocol):
-    """The rows of a slab: in files (`slab.Slab`), or in a database."""
-
-    dimension: int
-
-    def append(self, n_rows: int, fields: Sequence[ChunkFields], vectors: Vectors) -> None:
-        """Write rows after the first `n_rows`."""
-
-    def gather(self, rows: Ints) -> tuple[QuantisedVectors, Ints, Ints]:
-        """Return (vectors, chunk numbers, ties) of some rows, in the order given."""
-
-    def wipe(self, rows: Ints) -> None:
-        """Delete what these rows hold."""
-
-    def is_whole(self, n_rows: int) -> bool:
-        """Return True if all of the first `n_rows` rows are there."""
-
-    def remove(self) -> None:
-        """Delete every row."""
-
-    def find_nearest(self, queries: Vectors, *, filters: Filters, k: int, read_scope: ReadScope) -> list[NearestRows]:
-        """Return, for each query, the `k` rows nearest to it that pass the filters and may be read."""
+SlabRows: TypeAlias = "Slab | PostgresSlab"  # in files, or in the database that holds the index
 
 
 class SlabFiles:
