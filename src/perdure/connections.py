@@ -191,7 +191,8 @@ class Connections:
 
     def may_have_vectors(self) -> bool:
         """Were vectors ever made here? Asked before anything heavy is loaded."""
-        return (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
+        is_elsewhere = self.config.index.engine != "sqlite"  # another machine may have made them
+        return is_elsewhere or (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
 
     def embed_new(self, index: store.IndexConnection, user: str = "") -> None:
         """Where a user has vectors, embed their new chunks for a moment; what fails is left to the next call."""

@@ -235,7 +235,9 @@ class Upkeep:
             self.catch_up()
             self._show_pictures()
             if self._connections.may_have_vectors():
-                self._connections.vectors().carry_over(None, self._connections.index())
+                index = self._connections.index()
+                with index.show_all():
+                    self._connections.vectors().carry_over(None, index)
                 self._connections.vectors().delete_unused_slabs()
         self._archive.ledger.drop_meta("stale-index")
 
@@ -262,12 +264,13 @@ class Upkeep:
                 return True
             with disk.lock_file(self._path / ".rebuild.lock", wait_s=0.2):
                 self._connections.place.delete_unused()
-                if catchup.catch_up(self._connections.index(), self._archive).n_behind:
-                    return False
-                catchup.catch_up_journals(self._connections.index(), self._archive)
-                self._connections.index().checkpoint()
-                self._clean_pictures()
-                self._clean_vectors()
+                with self._connections.index().show_all():
+                    if catchup.catch_up(self._connections.index(), self._archive).n_behind:
+                        return False
+                    catchup.catch_up_journals(self._connections.index(), self._archive)
+                    self._connections.index().checkpoint()
+                    self._clean_pictures()
+                    self._clean_vectors()
         except (Busy, IndexUnreachable):
             return False
         except IndexFault:
@@ -332,7 +335,8 @@ class Upkeep:
         connections = self._connections
         index = connections.index()
         if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
-            connections.embed_new(index, user)
+            with index.show_all():  # the worker does it for every user
+                connections.embed_new(index, user)
 
     # pictures ---------------------------------------------------------------------------------------------
 
@@ -352,15 +356,11 @@ class Upkeep:
         """
         self._captures.drain()
         self.catch_up()
-        return self._connections.pictures().read(
-            self._connections.index(),
-            self._archive,
-            again=again,
-            most=most,
-            limit_s=limit_s,
-            stop=stop,
-            progress=progress,
-        )
+        index = self._connections.index()
+        with index.show_all():
+            return self._connections.pictures().read(
+                index, self._archive, again=again, most=most, limit_s=limit_s, stop=stop, progress=progress
+            )
 
     def count_pictures(self) -> PictureCounts:
         """Count the principal's pictures: read, not read, and those that cannot be read."""
@@ -371,7 +371,9 @@ class Upkeep:
     def _show_pictures(self) -> None:
         """Write the known texts of pictures into a new index."""
         if self._connections.may_have_pictures():
-            self._connections.pictures().fill_from_cache(self._connections.index())
+            index = self._connections.index()
+            with index.show_all():
+                self._connections.pictures().fill_from_cache(index)
 
     # the archive ------------------------------------------------------------------------------------------
 

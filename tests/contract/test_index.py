@@ -152,6 +152,11 @@ def test_forgotten_words_are_in_no_table(in_postgres, server, database):
     in_postgres.forgetting.delete(request, digest=in_postgres.forgetting.preview(request).digest)
     assert [table for table, rows in list_text(server, database).items() if word in rows] == []
     assert not in_postgres.search(word, mode="keyword").hits
+    schema = in_postgres.index().schema
+    query = f"""SELECT (SELECT count(*) FROM {schema}.gone), (SELECT count(*) FROM {schema}.slab_row),
+      (SELECT count(*) FROM {schema}.vector WHERE vector.row IS NOT NULL)"""
+    ((n_gone, n_rows, n_vectors),) = server.execute(query, database=database)
+    assert n_gone == 0 and n_rows == n_vectors > 0  # the cache of embeddings was cleaned, and the rows are gone
 
 
 def test_rebuild_answers_the_same_and_leaves_one_schema(in_postgres, server, database):

@@ -138,6 +138,7 @@ class PostgresIndex(IndexConnection):
         self._current_schema = current_schema
         self._readers: tuple[str, ...] | None = None  # None: every owner
         self._unknown_readers = False
+        self._n_showing_all = 0  # blocks of `show_all` that are open
         self._totals: dict[int, tuple[int, int]] = {}  # owner -> (chunks, tokens), inside a snapshot for reading
         self._total_changes: Counter[tuple[int, str]] = Counter()
         self._tokenizer = apsw.Connection(":memory:")
@@ -184,8 +185,8 @@ class PostgresIndex(IndexConnection):
                 self._chunk_counts.clear()
                 self._name_numbers.clear()
                 self._total_changes.clear()
-        if self._unknown_readers and self._readers is not None:
-            self.limit_to(self._readers)
+        if self._unknown_readers and self._readers is not None and not self._n_showing_all:
+            self._apply_readers(self._readers)
 
     @contextlib.contextmanager
     def begin_read(self) -> Iterator[Any]:
@@ -243,21 +244,27 @@ class PostgresIndex(IndexConnection):
 
     def limit_to(self, owners: Sequence[str]) -> None:
         """Show the rows of these owners alone, whatever a query asks for; rows are written all the same."""
+        is_known = self._readers == tuple(owners) and not self._unknown_readers
         self._readers = tuple(owners)
-        numbers = [self.find_name("user", owner) for owner in self._readers]
+        if not self._n_showing_all and not is_known:
+            self._apply_readers(self._readers)
+
+    def _apply_readers(self, readers: Sequence[str]) -> None:
+        numbers = [self.find_name("user", owner) for owner in readers]
         self._unknown_readers = None in numbers
         self._set_readers(",".join(str(number) for number in numbers if number is not None) or "0")
 
     @contextlib.contextmanager
     def show_all(self) -> Iterator[None]:
         """Show the rows of every owner inside the block: for work that is about the whole index."""
-        readers = self._readers
         self._set_readers(EVERYONE)
+        self._n_showing_all += 1
         try:
             yield
         finally:
-            if readers is not None and not self.connection.closed:
-                self.limit_to(readers)
+            self._n_showing_all -= 1
+            if self._readers is not None and not self._n_showing_all and not self.connection.closed:
+                self._apply_readers(self._readers)
 
     def _set_readers(self, readers: str) -> None:
         with self._map_errors():

@@ -72,11 +72,12 @@ class ParagraphCounts(NamedTuple):
 def measure_size(index: IndexConnection) -> IndexSize:
     """Return how much an index holds."""
     runtimes = "SELECT value, n_chunks FROM name WHERE kind = 'runtime' AND n_chunks > 0 ORDER BY value"
-    return IndexSize(
-        index.select("SELECT count(*) FROM turn")[0][0],
-        index.select("SELECT count(*) FROM chunk")[0][0],
-        dict(index.select(runtimes)),
-    )
+    with index.show_all():
+        return IndexSize(
+            index.select("SELECT count(*) FROM turn")[0][0],
+            index.select("SELECT count(*) FROM chunk")[0][0],
+            dict(index.select(runtimes)),
+        )
 
 
 def count_paragraphs(index: IndexConnection, principal: Principal, runtimes: Sequence[str]) -> ParagraphCounts:
