@@ -30,6 +30,7 @@ __all__ = [
     "FloorConfig",
     "HooksConfig",
     "ImagesConfig",
+    "IndexConfig",
     "LimitsConfig",
     "MailConfig",
     "McpConfig",
@@ -215,6 +216,19 @@ class SearchConfig:
     """How search and recall rank."""
 
     vector_weight: float = 0.5  # of likeness in meaning, from 0 to 1; words have the rest
+
+
+INDEX_ENGINES = ("sqlite", "postgres")  # values of `index.engine`
+
+
+@dataclass(frozen=True)
+class IndexConfig:
+    """Where the index is: in a file of this home, or in a database that many machines share."""
+
+    engine: str = "sqlite"  # sqlite or postgres
+    address: str = ""  # of Postgres: "postgresql://perdure@db.example/perdure", without a password
+    password_env: str = ""  # the environment variable that holds the password
+    schema: str = "perdure"  # the beginning of the names of its schemas; each home has its own
 
 
 @dataclass(frozen=True)
@@ -438,6 +452,7 @@ class Config:
     hooks: HooksConfig = field(default_factory=HooksConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     live: LiveConfig = field(default_factory=LiveConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
@@ -470,9 +485,24 @@ def load(home: Path) -> Config:
         raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
     if config.search.vector_weight > 1:
         raise ConfigFault(f"search.vector_weight = {config.search.vector_weight!r} (from 0 to 1)")
+    _check_index(config.index)
     if config.live.ask_host not in ASK_HOST:
         raise ConfigFault(f"live.ask_host = {config.live.ask_host!r} ({', '.join(ASK_HOST)})")
     return _add_identity(config)
+
+
+def _check_index(index: IndexConfig) -> None:
+    """Raise ConfigFault for an index that cannot be opened as it is set."""
+    if index.engine not in INDEX_ENGINES:
+        raise ConfigFault(f"index.engine = {index.engine!r} ({' or '.join(INDEX_ENGINES)})")
+    if index.engine == "postgres":
+        scheme, _, rest = index.address.partition("://")
+        if scheme not in ("postgresql", "postgres"):
+            raise ConfigFault(f"index.address = {index.address!r} (postgresql://user@host/database)")
+        if ":" in rest.partition("/")[0].rpartition("@")[0] or "password=" in rest:
+            raise ConfigFault("index.address holds a password: name its environment variable in index.password_env")
+        if not (index.schema.isascii() and index.schema.isidentifier() and index.schema.islower()):
+            raise ConfigFault(f"index.schema = {index.schema!r} (small letters, digits and _)")
 
 
 def check_text(toml_text: str) -> None:

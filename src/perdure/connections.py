@@ -20,10 +20,11 @@ from perdure.archive.archive import Archive
 from perdure.archive.forget import TombstoneCache
 from perdure.archive.journal import Journal
 from perdure.archive.tombstones import Tombstones
-from perdure.errors import Busy, HomeMissing, HomeNotPrivate, ModelFault, NotFound, UsageError
+from perdure.errors import Busy, HomeMissing, HomeNotPrivate, ModelFault, NotFound, PackageMissing, UsageError
 from perdure.formats.run_turns import parse_run
 from perdure.identity import find_project
 from perdure.index import catchup, store, visibility
+from perdure.lazy_module import is_installed
 from perdure.types import Grant, Principal
 
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s).
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from perdure.archive_store.exchange import StoreExchange
     from perdure.index.home_pictures import HomePictures
     from perdure.index.home_vectors import HomeVectors, PendingQueryVector
+    from perdure.index.rebuild import IndexPlace
     from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder, Vectors
     from perdure.models.roles import Roles
@@ -66,6 +68,7 @@ class Connections:
         self.is_offline = False  # leave the archive's store alone
         self.is_used_remotely = False  # from another machine: the folders it names do not lie on this disk
         self.archive = Archive(path, parse=parse_run, writable=writable)
+        self.place = _choose_place(path, config.index)
         self._read_grants = read_grants
         self._embedder = embedder
         self._index: store.IndexConnection | None = None
@@ -164,8 +167,14 @@ class Connections:
         if self._index is not None and not self._index.is_current(self.path):
             self.close_index()
         if self._index is None:
-            self._index = store.open_current(self.path, writable=self.writable, create=create and self.writable)
+            self._index = self.place.open(writable=self.writable, create=create and self.writable)
+        if self._index.HAS_WALL:
+            self._index.limit_to([self.user, *self.owners()])
         return self._index
+
+    def has_index(self) -> bool:
+        """Return True if there is an index."""
+        return self.place.has_index()
 
     def index_with_memories(self) -> store.IndexConnection:
         """Return the index, with everything that the journals say of memories."""
@@ -186,8 +195,7 @@ class Connections:
 
     def delete_index(self) -> None:
         """Delete every file of the index, and the name that leads to the one in use."""
-        store.delete_files(store.list_files(self.path))
-        (self.path / "index.db").unlink(missing_ok=True)
+        self.place.delete()
         self._index = None
 
     # vectors ----------------------------------------------------------------------------------------------
@@ -218,7 +226,8 @@ class Connections:
 
     def may_have_vectors(self) -> bool:
         """Were vectors ever made here? Asked before anything heavy is loaded."""
-        return (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
+        is_elsewhere = self.config.index.engine != "sqlite"  # another machine may have made them
+        return is_elsewhere or (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
 
     def embed_new(self, index: store.IndexConnection, user: str = "") -> None:
         """Where a user has vectors, embed their new chunks for a moment; what fails is left to the next call."""
@@ -263,6 +272,17 @@ class Connections:
 
             self._roles = Roles(self.path, self.config.models, mask=mask, chats=self.chats)
         return self._roles
+
+
+def _choose_place(path: Path, index: settings.IndexConfig) -> IndexPlace:
+    """Return where the settings say that the index is. Raises PackageMissing without the package for Postgres."""
+    if index.engine == "sqlite":
+        return store.IndexFolder(path)
+    if not is_installed("psycopg"):
+        raise PackageMissing("index.engine = 'postgres' needs psycopg: pip install 'perdure[postgres]'")
+    from perdure.index.index_database import IndexDatabase
+
+    return IndexDatabase(index)
 
 
 def pending_rows(pending: PendingQueryVector | None) -> Vectors | None:

@@ -42,6 +42,7 @@ PerdureError
 ├── IndexFault                 the cache is missing or damaged; the archive still answers
 │   ├── IndexMissing
 │   ├── IndexDamaged
+│   ├── IndexUnreachable
 │   └── VectorsMissing
 ├── ModelFault                 a model gave no answer; keyword search goes on without it
 │   ├── RuntimeMissing
@@ -312,6 +313,12 @@ class IndexMissing(IndexFault):
 
 class IndexDamaged(IndexFault):
     """The index is damaged, or another version made it. The archive is intact: run `perdure rebuild`."""
+
+
+class IndexUnreachable(IndexFault):
+    """The Postgres of the index does not answer, or not as it must. Captures go on, and `search` reads the archive
+    until it does: docs/operating.md.
+    """
 
 
 class VectorsMissing(IndexFault):

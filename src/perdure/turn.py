@@ -376,7 +376,7 @@ class _EventTurn:
         self, session_state: InjectedContext, max_chars: int
     ) -> tuple[list[_PendingBlock], list[str]]:
         reminder, recalled = self._find_reminder(), self._recall_cues(session_state)
-        if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
+        if "index" in recalled.degraded and self.home.connections.has_index():
             raise IndexFault(recalled.silent)  # a home without an index has nothing to recall
         pending_blocks = self._render_recalled(recalled, reminder, max_chars)
         if not pending_blocks:

@@ -30,6 +30,7 @@ from perdure.errors import (
     HomeMissing,
     IndexFault,
     IndexMissing,
+    IndexUnreachable,
     PerdureError,
     ReadOnlyHome,
     StoreFault,
@@ -136,9 +137,7 @@ class Upkeep:
         """
         connections = self._connections
         try:
-            if connections.writable and (
-                store.find_current_file(self._path) or self._archive.ledger.get_last_change() <= 1
-            ):
+            if connections.writable and (connections.has_index() or self._archive.ledger.get_last_change() <= 1):
                 catchup.catch_up(connections.index(create=True), self._archive, limit_s=SEARCH_CATCH_UP_S)
                 connections.embed_new(connections.index())
         except (IndexFault, PerdureError):
@@ -210,7 +209,9 @@ class Upkeep:
         self.collect_quietly()
         carry = self._connections.vectors().carry_over if self._connections.may_have_vectors() else None
         show = self._connections.pictures().fill_from_cache if self._connections.may_have_pictures() else None
-        result = rebuild_index(self._path, self._archive, carry=carry, carry_pictures=show, progress=progress)
+        result = rebuild_index(
+            self._path, self._connections.place, self._archive, carry=carry, carry_pictures=show, progress=progress
+        )
         self._connections.index()
         if carry is not None:
             self._connections.vectors().delete_unused_slabs()
@@ -229,13 +230,19 @@ class Upkeep:
         if not self._archive.ledger.get_meta("stale-index"):
             return
         self._connections.close_index()
-        had_index = store.find_current_file(self._path) is not None
+        with contextlib.suppress(IndexUnreachable):  # the next opening does it
+            self._make_index_again()
+
+    def _make_index_again(self) -> None:
+        had_index = self._connections.has_index()
         self._connections.delete_index()
         if had_index:
             self.catch_up()
             self._show_pictures()
             if self._connections.may_have_vectors():
-                self._connections.vectors().carry_over(None, self._connections.index())
+                index = self._connections.index()
+                with index.show_all():
+                    self._connections.vectors().carry_over(None, index)
                 self._connections.vectors().delete_unused_slabs()
         self._archive.ledger.drop_meta("stale-index")
 
@@ -245,7 +252,7 @@ class Upkeep:
         It is filled like that of a new home: for a moment at each search, and at once by the resident home and by
         commands that need all of it. The cache still has its vectors.
         """
-        if store.is_old(self._path):
+        if self._connections.place.is_old():
             self._connections.close_index()
             self._connections.delete_index()
             self._connections.index(create=True)
@@ -255,21 +262,21 @@ class Upkeep:
 
         Return False when another process kept an old page in use: the next opening cleans it.
         """
-        if not store.list_files(self._path):
-            self.discard_derived()
-            return True
         try:
+            if not self._connections.has_index():
+                self._connections.place.delete()
+                self.discard_derived()
+                return True
             with disk.lock_file(self._path / ".rebuild.lock", wait_s=0.2):
-                used = store.find_current_file(self._path)
-                store.delete_files(path for path in store.list_files(self._path) if path != used)
-                if used:
+                self._connections.place.delete_unused()
+                with self._connections.index().show_all():
                     if catchup.catch_up(self._connections.index(), self._archive).n_behind:
                         return False
                     catchup.catch_up_journals(self._connections.index(), self._archive)
                     self._connections.index().checkpoint()
                     self._clean_pictures()
                     self._clean_vectors()
-        except Busy:
+        except (Busy, IndexUnreachable):
             return False
         except IndexFault:
             self._connections.delete_index()
@@ -333,7 +340,8 @@ class Upkeep:
         connections = self._connections
         index = connections.index()
         if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
-            connections.embed_new(index, user)
+            with index.show_all():  # the worker does it for every user
+                connections.embed_new(index, user)
 
     # pictures ---------------------------------------------------------------------------------------------
 
@@ -353,15 +361,11 @@ class Upkeep:
         """
         self._captures.drain()
         self.catch_up()
-        return self._connections.pictures().read(
-            self._connections.index(),
-            self._archive,
-            again=again,
-            most=most,
-            limit_s=limit_s,
-            stop=stop,
-            progress=progress,
-        )
+        index = self._connections.index()
+        with index.show_all():
+            return self._connections.pictures().read(
+                index, self._archive, again=again, most=most, limit_s=limit_s, stop=stop, progress=progress
+            )
 
     def count_pictures(self) -> PictureCounts:
         """Count the principal's pictures: read, not read, and those that cannot be read."""
@@ -372,7 +376,9 @@ class Upkeep:
     def _show_pictures(self) -> None:
         """Write the known texts of pictures into a new index."""
         if self._connections.may_have_pictures():
-            self._connections.pictures().fill_from_cache(self._connections.index())
+            index = self._connections.index()
+            with index.show_all():
+                self._connections.pictures().fill_from_cache(index)
 
     # the archive ------------------------------------------------------------------------------------------
 

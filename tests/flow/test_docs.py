@@ -27,6 +27,7 @@ from rig.athena_server import AthenaServer
 from rig.bot_api import TOKEN, BotApiServer
 from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer
+from rig.postgres import ROLE, PostgresServer
 from rig.skill_folders import put_skill
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,22 @@ def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
         assert line.startswith("perdure "), line
         done = run(line, place)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_every_command_about_operating_runs_on_postgres(place: Path) -> None:
+    with contextlib.closing(PostgresServer()) as server:
+        database = server.create_database()
+        address = server.get_address(database, role=ROLE)
+        (place / ".perdure").mkdir(mode=0o700)
+        (place / ".perdure" / "config.toml").write_text(f'[index]\nengine = "postgres"\naddress = "{address}"\n')
+        lines = commands_of("docs/operating.md")
+        assert len(lines) == 5
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        n_schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'perdure%'"
+        assert server.execute(n_schemas, database=database) == [(2,)]  # the one in use, and the one that names it
+        assert not (place / ".perdure" / "index.db").exists()
 
 
 def test_every_command_about_sessions_runs(place: Path) -> None:

@@ -60,12 +60,17 @@ def share(scope: GrantScope, value: str, **fields: Any) -> Principal:
     return replace(BOB, granted=(make_grant(scope, value, **fields),))
 
 
+def open_index(folder: Path) -> IndexConnection:
+    """Return the index in a folder, made if there is none."""
+    return IndexConnection(folder / "index-1.db", create=True)
+
+
 class IndexFile:
     """An index and the journals of its users, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.index = IndexConnection(folder / "index-1.db", create=True)
+        self.index = open_index(folder)
 
     def close(self) -> None:
         """Release the file."""

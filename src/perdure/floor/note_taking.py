@@ -137,7 +137,7 @@ def _find_successors(index: IndexConnection, user: str, marked: Iterable[Memory]
 
 def _find_derived_memory(index: IndexConnection, user: str, old: Memory) -> Memory | None:
     """Return the current memory that was made from an old one."""
-    condition = "superseded_by IS NULL AND NOT retired AND instr(body, ?)"
+    condition = "superseded_by IS NULL AND NOT retired AND instr(body, ?) > 0"
     candidates = memory_rows.list_memories(index, user, condition, f'"{old.memory_id}"'.encode())
     return next((memory for memory in candidates if old.memory_id in memory.made_from), None)
 

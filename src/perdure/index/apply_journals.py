@@ -166,8 +166,8 @@ def _write_memory(index: IndexConnection, user: int, memory: Memory, old_memory:
         "recorded_ms": to_ms(memory.recorded_at),
         "ended_ms": to_ms(memory.ended_at),
         "superseded_by": memory.superseded_by,
-        "retired": int(memory.retired),
-        "pinned": int(memory.pinned),
+        "retired": memory.retired,
+        "pinned": memory.pinned,
         "body": msgspec.json.encode(memory),
     }
     columns, marks = ", ".join(values), ", ".join("?" * len(values))

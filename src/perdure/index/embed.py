@@ -19,7 +19,7 @@ from perdure.errors import TextRefused
 from perdure.index import vector_search
 from perdure.index.embedded_texts import read_embedded_texts
 from perdure.index.encoding import EMBEDDING_POLICIES, EmbeddingPolicy, hash_embedded_text
-from perdure.index.slab import NO_NUMBER, NO_TIME, NUMBER_COLUMNS, ChunkFields, Slab
+from perdure.index.slab import NO_NUMBER, NO_TIME, NUMBER_COLUMNS, ChunkFields
 from perdure.index.store import IndexConnection
 from perdure.index.vector_search import SlabFiles, SlabInfo
 from perdure.models.embedder import Vectors
@@ -357,7 +357,7 @@ def wipe_removed(index: IndexConnection, slab_files: SlabFiles) -> int:
     n_wiped = 0
     for info in vector_search.list_slabs(index):
         rows = [row for (row,) in index.select("SELECT row FROM hole WHERE slab = ? AND wiped = 0", info.id)]
-        slab: Slab = slab_files.open_slab(index, info)
+        slab = slab_files.open_slab(index, info)
         if not rows or not slab.is_whole(info.n_rows):
             continue
         slab.wipe(np.array(rows, np.int64))

@@ -64,6 +64,11 @@ def build_week_sql(column: str) -> str:
     return f"date({column} / 1000, 'unixepoch', '-6 days', 'weekday 1')"
 
 
+def build_month_sql(column: str) -> str:
+    """Return the SQL for the month (yyyy-mm, UTC) of a column of instants in milliseconds."""
+    return f"strftime('%Y-%m', {column} / 1000, 'unixepoch')"
+
+
 def get_monday(day: date) -> date:
     """Return the first day of a day's week.
 

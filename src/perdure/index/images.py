@@ -22,7 +22,7 @@ N_TURNS_AROUND = 4  # before and after an image, as far as words are looked for
 _MAX_CHARS = 4_000  # of the text of one turn
 _WITH_FACET = "SELECT turn_facet.turn FROM facet JOIN turn_facet ON facet = facet.id WHERE facet.kind"
 _GENERATED = f"""SELECT chunk.turn FROM turn JOIN chunk ON chunk.turn = turn.id JOIN chunk_text USING (id)
-    WHERE turn.role = 'tool' AND text GLOB 'Generated image *'
+    WHERE turn.role = 'tool' AND substr(text, 1, 16) = 'Generated image '
       AND turn.run IN (SELECT run FROM turn WHERE id IN ({_WITH_FACET} = 'tool' AND facet.value = 'image_generate'))"""
 _IMAGE_TURNS = f"""SELECT turn.id, turn_id, turn.run, turn.offset, turn.role, turn.stated_ms, run.run_id,
       conversation.value, project.value, runtime.value
@@ -31,6 +31,7 @@ _IMAGE_TURNS = f"""SELECT turn.id, turn_id, turn.run, turn.offset, turn.role, tu
       JOIN name AS runtime ON runtime.id = run.runtime
     WHERE run.user = ? AND NOT turn.abandoned AND turn.id IN ({_WITH_FACET} = 'image' UNION {_GENERATED})
     ORDER BY coalesce(turn.stated_ms, 0) DESC, turn.id DESC"""
+_LABEL = lazy_re(r"\[.*/.* .* bytes\]", re.DOTALL)
 _GENERATED_TEXT = lazy_re(r"Generated image (.{1,4000}? by [^\s:]{1,200}:[^\s:]{1,200}): (.+)", re.DOTALL)
 
 
@@ -124,5 +125,5 @@ def _read_generated(index: IndexConnection, turn: int) -> tuple[str, str] | None
 
 def _list_labels(index: IndexConnection, turn: int) -> tuple[str, ...]:
     query = """SELECT text FROM chunk JOIN chunk_text USING (id)
-        WHERE turn = ? AND text GLOB '[[]*/* * bytes]' ORDER BY n"""
-    return tuple(label.strip("[]") for (label,) in index.select(query, turn))
+        WHERE turn = ? AND substr(text, 1, 1) = '[' ORDER BY n"""
+    return tuple(label.strip("[]") for (label,) in index.select(query, turn) if _LABEL.fullmatch(label))

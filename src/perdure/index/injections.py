@@ -126,10 +126,8 @@ def _insert_injection(index: IndexConnection, user: int, event: ReplayEvent) -> 
     n_memories = sum(cue.startswith(_MEMORY_ID_PREFIX) for cue in cues)
     values = event.data["nonce"], to_ms(event.at), event.data.get("session", ""), len(cues) - n_memories, n_memories
     query = """INSERT OR IGNORE INTO injection(user, nonce, at_ms, session, n_turns, n_memories, body)
-        VALUES (?, ?, ?, ?, ?, ?, ?)"""
-    index.db.execute(query, (user, *values, msgspec.json.encode(event.data)))
-    if index.db.changes():
-        number = index.db.last_insert_rowid()
+        VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"""
+    for (number,) in index.select(query, user, *values, msgspec.json.encode(event.data)):
         index.db.executemany("INSERT INTO told VALUES (?, ?, ?)", [(user, cue, number) for cue in cues])
 
 
@@ -217,8 +215,9 @@ class InjectionLog:
     def count_by_week(self, *, since_at: datetime) -> list[UsageWeek]:
         """Count what was shown and used by week, oldest first; without events that the index has not read yet."""
         query = f"""SELECT {encoding.build_week_sql("at_ms")} AS week, count(*),
-              sum(iif(n_used_turns IS NULL, 0, n_turns)), sum(iif(n_used_turns IS NULL, 0, n_memories)),
-              sum(n_used_turns), sum(n_used_memories), sum(n_used_turns IS NULL)
+              sum(n_turns) FILTER (WHERE n_used_turns IS NOT NULL),
+              sum(n_memories) FILTER (WHERE n_used_turns IS NOT NULL),
+              sum(n_used_turns), sum(n_used_memories), count(*) FILTER (WHERE n_used_turns IS NULL)
             FROM injection WHERE user = ? AND at_ms >= ? GROUP BY week ORDER BY week"""
         rows = self.index.select(query, self._user_number, to_ms(since_at))
         return [UsageWeek(date.fromisoformat(week), *(n or 0 for n in counts)) for week, *counts in rows]

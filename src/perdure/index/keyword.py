@@ -24,7 +24,7 @@ from perdure.access.redact import mask
 from perdure.formats import call_text
 from perdure.index import visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms, to_scope_token
-from perdure.index.store import IndexConnection
+from perdure.index.store import IndexConnection, WordMatch
 from perdure.index.visibility import ReadScope
 from perdure.index.workflow_rows import AGENT_KIND
 from perdure.text import fts_quote
@@ -289,6 +289,17 @@ def find_turns_with_all_words(
         ]
 
 
+def build_chunk_filter(
+    index: IndexConnection, read_scope: ReadScope, filters: Filters, owner: int
+) -> tuple[str, list[str], list[object]] | None:
+    """Return (expression over the scope of chunks or "", tests of `chunk`, their values); None: no chunk passes."""
+    owner_filter = _build_owner_filter(index, read_scope, filters, owner)
+    if owner_filter.matches_nothing:
+        return None
+    tests = [*owner_filter.tests, *(["chunk.turn > 0"] if owner_filter.excluded_word else [])]
+    return owner_filter.build_scope_match(), tests, list(owner_filter.values)
+
+
 # facets -------------------------------------------------------------------------------------------------------
 
 
@@ -339,8 +350,9 @@ def _count_turns_by_part(
     )
     match = owner_filter.build_match(expression) if expression else owner_filter.build_scope_match()
     if match:
-        source = f'"words_{user}" CROSS JOIN chunk ON chunk.id = "words_{user}".rowid'
-        where, values = [f'"words_{user}" MATCH ?', *where], [match, *values]
+        words = index.match_words(user, match)
+        source = f"{words.source} CROSS JOIN chunk ON chunk.id = {words.chunk}"
+        where, values = [words.test, *where], [*words.values, *values]
     counts_query = " UNION ALL ".join(
         f"SELECT '{part}', {part}, count(DISTINCT turn), count(*) FROM found GROUP BY {part}" for part in _FACET_PARTS
     )
@@ -353,9 +365,9 @@ _FACET_PARTS = ("run", "role", "kind")
 _NAMES_OF_RUNS = """SELECT run.id, runtime.value, machine.value, project.value, agent.value
   FROM run JOIN name AS runtime ON runtime.id = run.runtime JOIN name AS machine ON machine.id = run.machine
     JOIN name AS project ON project.id = run.project JOIN name AS agent ON agent.id = run.agent
-  WHERE run.id IN (SELECT value FROM json_each(?))"""
+  WHERE run.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"""
 _TAGS_OF_RUNS = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
-  WHERE run IN (SELECT value FROM json_each(?))"""
+  WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"""
 _FACET_NAMES = ("runtime", "machine", "project", "agent")
 
 
@@ -370,7 +382,7 @@ def _count_by_value(index: IndexConnection, by_part: Mapping[str, Mapping[int, i
     for run_number, tag in index.select(_TAGS_OF_RUNS, run_numbers):
         counts["tag"][tag] += n_turns[run_number]
     for part in ("role", "kind"):
-        query = "SELECT id, value FROM name WHERE id IN (SELECT value FROM json_each(?))"
+        query = "SELECT id, value FROM name WHERE id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"
         for name_number, value in index.select(query, json.dumps(list(by_part[part]))):
             counts[part][value] += by_part[part][name_number]
     return {
@@ -398,12 +410,12 @@ def _select_with_all_terms(
     """
     if owner_filter.matches_nothing or not terms:
         return []
-    words_table, (columns, joins, order_clause) = f'"words_{user}"', parts
-    match = owner_filter.build_match(" AND ".join(map(text.fts_quote, terms)))
+    columns, joins, order_clause = parts
+    words = index.match_words(user, owner_filter.build_match(" AND ".join(map(text.fts_quote, terms))))
     tests = "".join(f" AND {test}" for test in owner_filter.tests)
-    query = f"""SELECT {columns} FROM {words_table} CROSS JOIN chunk ON chunk.id = {words_table}.rowid {joins}
-        WHERE {words_table} MATCH ?{tests} {order_clause}"""
-    return index.select(query, match, *owner_filter.values, *last_values)
+    query = f"""SELECT {columns} FROM {words.source} CROSS JOIN chunk ON chunk.id = {words.chunk} {joins}
+        WHERE {words.test}{tests} {order_clause}"""
+    return index.select(query, *words.values, *owner_filter.values, *last_values)
 
 
 def count_term_frequencies(
@@ -431,7 +443,7 @@ def count_term_frequencies(
 def _count_shared_chunks(index: IndexConnection, owner: int, term: str, owner_filter: _FilterSql) -> int:
     """Count another owner's readable chunks that hold a term; stop at MAX_SHARED_COUNT."""
     rows = _select_with_all_terms(
-        index, owner, text.query_terms(f'"{term}"'), owner_filter, ("1", "", "LIMIT ?"), MAX_SHARED_COUNT
+        index, owner, text.query_terms(f'"{term}"'), owner_filter, ("chunk.id", "", "LIMIT ?"), MAX_SHARED_COUNT
     )
     return len(rows)
 
@@ -483,7 +495,7 @@ def _build_filter(index: IndexConnection, filters: Filters, user: int) -> _Filte
         n_left = min(name_counts[0][1], total if n_left is None else n_left)
         words.append(to_scope_token(name_counts[0][0]))
     if filters.runs:
-        tests.append("chunk.run IN (SELECT value FROM json_each(?))")
+        tests.append("chunk.run IN (SELECT CAST(value AS BIGINT) FROM json_each(?))")
         values.append(json.dumps(find_run_numbers(index, filters.runs)))
     if begun_query := build_begun_query(filters):
         tests.append(f"chunk.run IN ({begun_query[0]})")
@@ -540,7 +552,7 @@ def _build_marks(items: Sized) -> str:
 
 def find_name_numbers(index: IndexConnection, kind: str, filter_values: Sequence[str]) -> list[int]:
     """Return the numbers of the names of a kind that equal a value or, for a project, end in it as a path."""
-    query = "SELECT id FROM name WHERE kind = ? AND (value = ? OR substr(value, -length(?)) = ?)"
+    query = "SELECT id FROM name WHERE kind = ? AND (value = ? OR substr(value, length(value) - length(?) + 1) = ?)"
     found_numbers: set[int] = set()
     for value in filter_values:
         path_end = "/" + value if kind == "project" else "\0"
@@ -588,7 +600,8 @@ def _build_facet_test(kind: str, names: Sequence[str]) -> tuple[str, list[object
     """Return a test that the chunk's turn has one of these files (by path or its end), tools, skills or
     entities.
     """
-    name_test = "value = ? COLLATE NOCASE" if kind != "file" else "(value = ? OR substr(value, -length(?)) = ?)"
+    path_test = "(value = ? OR substr(value, length(value) - length(?) + 1) = ?)"
+    name_test = path_test if kind == "file" else "lower(value) = lower(?)"
     values: list[object] = [kind]
     for name in names:
         values += [name] if kind != "file" else [name, "/" + name, "/" + name]
@@ -646,28 +659,27 @@ def _select_best_chunks(
     index: IndexConnection, user: int, expression: str, owner_filter: _FilterSql, limit: int
 ) -> list[ScoredChunk]:
     """Return the best chunks for one expression."""
-    words_table = f'"words_{user}"'
-    match = owner_filter.build_match(expression)
+    words = index.match_words(user, owner_filter.build_match(expression))
     n_wanted = limit * _CHUNKS_PER_TURN
     if not owner_filter.tests:
-        rows = _select_unfiltered(index, words_table, match, n_wanted)
+        rows = _select_unfiltered(index, words, n_wanted)
         if rows is not None:
             return rows
     tests = "".join(f" AND {test}" for test in owner_filter.tests)
-    query = f"""SELECT chunk.id, chunk.turn, -bm25({words_table}, 1.0, 0.0) AS score, tie FROM {words_table}
-        CROSS JOIN chunk ON chunk.id = {words_table}.rowid
-        WHERE {words_table} MATCH ?{tests} ORDER BY score DESC, tie LIMIT ?"""
-    return [ScoredChunk._make(row) for row in index.select(query, match, *owner_filter.values, n_wanted)]
+    query = f"""SELECT chunk.id, chunk.turn, {words.score} AS score, tie FROM {words.source}
+        CROSS JOIN chunk ON chunk.id = {words.chunk}
+        WHERE {words.test}{tests} ORDER BY score DESC, tie LIMIT ?"""
+    return [ScoredChunk._make(row) for row in index.select(query, *words.values, *owner_filter.values, n_wanted)]
 
 
-def _select_unfiltered(index: IndexConnection, words_table: str, match: str, n_wanted: int) -> list[ScoredChunk] | None:
+def _select_unfiltered(index: IndexConnection, words: WordMatch, n_wanted: int) -> list[ScoredChunk] | None:
     """Return the best chunks without reading a row of every candidate.
 
     Return None when more chunks tie at the cut than are fetched.
     """
-    query = f"""SELECT rowid, -bm25({words_table}, 1.0, 0.0) AS score FROM {words_table} WHERE {words_table} MATCH ?
+    query = f"""SELECT {words.chunk}, {words.score} AS score FROM {words.source} WHERE {words.test}
         ORDER BY score DESC LIMIT ?"""
-    best_rows = index.select(query, match, n_wanted + _N_EXTRA_FOR_TIES)
+    best_rows = index.select(query, *words.values, n_wanted + _N_EXTRA_FOR_TIES)
     if len(best_rows) > n_wanted:
         if len(best_rows) == n_wanted + _N_EXTRA_FOR_TIES and best_rows[-1][1] == best_rows[n_wanted - 1][1]:
             return None
@@ -688,9 +700,9 @@ def _select_newest(
     if owner_filter.excluded_word:
         tests.append("chunk.turn > 0")
     if owner_filter.words:
-        words_table = f'"words_{user}"'
-        tests.append(f"chunk.id IN (SELECT rowid FROM {words_table} WHERE {words_table} MATCH ?)")
-        values.append(owner_filter.build_scope_match())
+        words = index.match_words(user, owner_filter.build_scope_match())
+        tests.append(f"chunk.id IN (SELECT {words.chunk} FROM {words.source} WHERE {words.test})")
+        values += words.values
     query = f"""SELECT coalesce(stated_ms, 0), chunk.id, chunk.turn, 0.0, tie FROM chunk WHERE {" AND ".join(tests)}
         ORDER BY coalesce(stated_ms, 0) DESC, tie LIMIT ?"""
     return [(row[0], ScoredChunk._make(row[1:])) for row in index.select(query, *values, limit * _CHUNKS_PER_TURN)]
@@ -751,7 +763,7 @@ def list_first_chunks(index: IndexConnection, principal: Principal, turn_ids: Se
 def read_hits(index: IndexConnection, chunk_scores: Sequence[tuple[int, float]]) -> list[Hit]:
     """Read chunks with their scores as hits, in the order given."""
     scores = dict(chunk_scores)
-    query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
+    query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, coalesce(nullif(run.title, ''), run.intent),
           runtime.value, machine.value, agent.value, nullif(project.value, ''), turn.role, turn.author, kind.value,
           turn.stated_ms, chunk_text.text, turn.abandoned, turn.is_summary, owner.value, chunk.n
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn

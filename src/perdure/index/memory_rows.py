@@ -52,7 +52,7 @@ def to_replay_event(event: JournalEvent) -> ReplayEvent:
     return ReplayEvent(event.type, event.data, instant, f"{event.at}|{event.writer}|{event.seq:010d}")
 
 
-def list_memories(index: IndexConnection, user: str, condition: str = "1", *values: Any) -> list[Memory]:
+def list_memories(index: IndexConnection, user: str, condition: str = "TRUE", *values: Any) -> list[Memory]:
     """Return an owner's memories that pass a test of the table's columns, newest first."""
     number = index.find_name("user", user)
     if number is None:
@@ -167,7 +167,7 @@ def list_shared_chain(
     ]
 
 
-def list_shared(index: IndexConnection, read_scope: ReadScope, condition: str = "1", *values: Any) -> list[Memory]:
+def list_shared(index: IndexConnection, read_scope: ReadScope, condition: str = "TRUE", *values: Any) -> list[Memory]:
     """Return the readable memories of others that pass a test of the table's columns, newest first."""
     if not read_scope.other_owners:
         return []
@@ -320,8 +320,8 @@ def count_subjects(index: IndexConnection, user: str, memory_filter: MemoryFilte
     test, values = _build_test(index, user, memory_filter)
     start = len(memory_filter.prefix) + 2 if memory_filter.prefix else 1
     query = f"""SELECT substr(place, ?, instr(substr(place, ?) || '/', '/') - 1) AS part, count(*)
-        FROM {_choose_table(memory_filter)} WHERE {test} GROUP BY part HAVING part <> '' ORDER BY part"""
-    return dict(index.select(query, start, start, *values))
+        FROM {_choose_table(memory_filter)} WHERE {test} GROUP BY 1 ORDER BY 1"""
+    return {part: n for part, n in index.select(query, start, start, *values) if part}
 
 
 def list_projects(index: IndexConnection, user: str) -> list[str]:
@@ -414,7 +414,7 @@ def _find_by_path(index: IndexConnection, read_scope: ReadScope, query: str) -> 
     terms = [fold_path(term) for term in text.without_stopwords(text.query_terms(query))]
     if not terms:
         return []
-    test = " OR ".join(["instr(place, ?)"] * len(terms))
+    test = " OR ".join(["instr(place, ?) > 0"] * len(terms))
     owner_test = "user = ?" + (f" OR {visibility.MEMORY_IS_READABLE}" if read_scope.other_owners else "")
     query = f"SELECT id, place FROM memory WHERE ({owner_test}) AND NOT retired AND ({test})"
     rows = index.select(query, read_scope.own_user, *terms)

@@ -38,17 +38,19 @@ def count_pictures(index: IndexConnection, user: str | None = None) -> PictureCo
     query = """SELECT count(DISTINCT CASE WHEN tag <> '' THEN digest END),
         count(DISTINCT CASE WHEN tag = '' THEN digest END), count(DISTINCT CASE WHEN fault <> '' THEN digest END)
       FROM picture JOIN turn ON turn.id = picture.turn JOIN run ON run.id = turn.run
-      WHERE ?1 IS NULL OR run.user = ?1"""
+      WHERE run.user = ?1 OR ?1 IS NULL"""
     number = None if user is None else index.find_name("user", user) or 0
     return PictureCounts._make(index.select(query, number)[0])
 
 
 def list_unread(index: IndexConnection, tag: str, *, limit: int) -> list[UnreadPicture]:
     """Return pictures that this engine has not read, those of the newest turns first."""
-    query = """SELECT digest, run.captured_in, turn.content_offset, max(coalesce(turn.stated_ms, 0)) AS newest_ms
-      FROM picture JOIN turn ON turn.id = picture.turn JOIN run ON run.id = turn.content_run
-      WHERE tag <> ? GROUP BY digest ORDER BY newest_ms DESC, digest LIMIT ?"""
-    return [UnreadPicture(*row[:3]) for row in index.select(query, tag, limit)]
+    query = """SELECT digest, captured_in, content_offset FROM (
+        SELECT digest, run.captured_in, turn.content_offset, coalesce(turn.stated_ms, 0) AS stated_ms,
+          row_number() OVER (PARTITION BY digest ORDER BY coalesce(turn.stated_ms, 0) DESC, turn.id) AS place
+        FROM picture JOIN turn ON turn.id = picture.turn JOIN run ON run.id = turn.content_run WHERE tag <> ?) AS unread
+      WHERE place = 1 ORDER BY stated_ms DESC, digest LIMIT ?"""
+    return [UnreadPicture(*row) for row in index.select(query, tag, limit)]
 
 
 def drop_faults(index: IndexConnection) -> list[str]:

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from perdure.archive.archive import Archive
 from perdure.disk import lock_file
@@ -77,7 +78,7 @@ def compute_digest(index: IndexConnection) -> str:
     Vectors and the texts of pictures do not count: they depend on what is installed here.
     """
     sha256 = hashlib.sha256()
-    with index.begin_read():
+    with index.show_all(), index.begin_read():
         for query in _QUERIES:
             for row in index.db.execute(query):
                 sha256.update(repr(row).encode("utf-8", "surrogatepass"))
@@ -102,12 +103,38 @@ class RebuildResult:
     differing_vectors: tuple[str, ...] = ()  # chunks whose nearest neighbours changed
 
 
+class IndexPlace(Protocol):
+    """Where the index of a home is: `store.IndexFolder`, or `index_database.IndexDatabase`."""
+
+    def has_index(self) -> bool:
+        """Return True if there is an index in use."""
+
+    def is_old(self) -> bool:
+        """Return True if an older version of Perdure made the index in use, and it is to be begun again."""
+
+    def open(self, *, create: bool = False, writable: bool = True) -> store.IndexConnection:
+        """Open the index in use."""
+
+    def delete(self) -> None:
+        """Delete every index of the home."""
+
+    def delete_unused(self) -> None:
+        """Delete the indexes that are not in use."""
+
+    def begin_build(self) -> tuple[store.IndexConnection, bool]:
+        """Return (an index beside the one in use, True if an earlier rebuild began it)."""
+
+    def replace_with(self, index: Any) -> None:
+        """Take an index into use and delete the others."""
+
+
 CarryVectors = Callable[[store.IndexConnection | None, store.IndexConnection], tuple[str, ...]]
 CarryPictures = Callable[[store.IndexConnection], object]
 
 
 def rebuild_index(
     home: Path,
+    place: IndexPlace,
     archive: Archive,
     *,
     carry: CarryVectors | None = None,
@@ -121,56 +148,27 @@ def rebuild_index(
     that then have other neighbours. carry_pictures: copies the texts of pictures from their cache into an index.
     """
     with lock_file(home / ".rebuild.lock", wait_s=0.2):
-        old_path = store.find_current_file(home)
-        build_path, is_resumed = _choose_build_file(home, old_path)
-        new_index = store.IndexConnection(build_path, create=True)
+        new_index, is_resumed = place.begin_build()
         try:
             with new_index.begin_write():
                 new_index.set_meta(building="yes")
             catch_up_result = catchup.catch_up(new_index, archive, progress=progress)
             if carry_pictures is not None:
                 carry_pictures(new_index)
-            result = _compare_indexes(old_path, new_index, archive, catch_up_result, is_resumed=is_resumed)
+            result = _compare_indexes(place, new_index, archive, catch_up_result, is_resumed=is_resumed)
             if carry is not None:
-                result = replace(result, differing_vectors=_carry_vectors(carry, old_path, new_index))
+                result = replace(result, differing_vectors=_carry_vectors(carry, place, new_index))
             with new_index.begin_write() as db:
                 db.execute("DELETE FROM meta WHERE key = 'building'")
             new_index.checkpoint()
+            place.replace_with(new_index)
         finally:
             new_index.close()
-        _replace_index(home, build_path)
         return result
 
 
-def _choose_build_file(home: Path, old_path: Path | None) -> tuple[Path, bool]:
-    """Return (the file to build in, True to resume it): a file that an interrupted rebuild left, or a new one.
-
-    Other left-over files are deleted.
-    """
-    unfinished_path = None
-    for path in store.list_files(home):
-        if path == old_path:
-            continue
-        if unfinished_path is None and _is_unfinished(path):
-            unfinished_path = path
-        else:
-            store.delete_files([path])
-    return (unfinished_path, True) if unfinished_path else (store.choose_new_path(home), False)
-
-
-def _is_unfinished(path: Path) -> bool:
-    try:
-        connection = store.IndexConnection(path)
-    except IndexFault:
-        return False
-    try:
-        return connection.get_meta("building") == "yes"
-    finally:
-        connection.close()
-
-
 def _compare_indexes(
-    old_path: Path | None,
+    place: IndexPlace,
     new_index: store.IndexConnection,
     archive: Archive,
     catch_up_result: catchup.CatchUpResult,
@@ -179,7 +177,7 @@ def _compare_indexes(
 ) -> RebuildResult:
     n_chunks = new_index.select("SELECT count(*) FROM chunk")[0][0]
     n_runs = new_index.select("SELECT count(*) FROM run WHERE thread = ''")[0][0]
-    old_index = _open_or_none(old_path)
+    old_index = _open_or_none(place)
     if old_index is None:
         return RebuildResult(n_runs, n_chunks, is_resumed, False, 0, (), True, catch_up_result.damaged)
     try:
@@ -198,8 +196,8 @@ def _compare_indexes(
     )
 
 
-def _carry_vectors(carry: CarryVectors, old_path: Path | None, new_index: store.IndexConnection) -> tuple[str, ...]:
-    old_index = _open_or_none(old_path)
+def _carry_vectors(carry: CarryVectors, place: IndexPlace, new_index: store.IndexConnection) -> tuple[str, ...]:
+    old_index = _open_or_none(place)
     try:
         return carry(old_index, new_index)
     finally:
@@ -207,9 +205,9 @@ def _carry_vectors(carry: CarryVectors, old_path: Path | None, new_index: store.
             old_index.close()
 
 
-def _open_or_none(path: Path | None) -> store.IndexConnection | None:
+def _open_or_none(place: IndexPlace) -> store.IndexConnection | None:
     try:
-        return store.IndexConnection(path) if path else None
+        return place.open()
     except IndexFault:
         return None
 
@@ -227,11 +225,3 @@ def _choose_probes(index: store.IndexConnection) -> list[tuple[str, str]]:
 def _search_ids(index: store.IndexConnection, user: str, query: str) -> list[tuple[str, str]]:
     result = search(index, Principal(user), query, filters=Filters(), limit=20)
     return [(hit.turn_id, hit.run_id) for hit in result.hits]
-
-
-def _replace_index(home: Path, path: Path) -> None:
-    """Point index.db to the new file and delete the old ones (processes that read them keep them until they
-    close).
-    """
-    store.point_to(home, path)
-    store.delete_files(old_path for old_path in store.list_files(home) if old_path != path)

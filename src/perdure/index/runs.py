@@ -18,7 +18,7 @@ import msgspec
 from perdure.access.redact import mask
 from perdure.errors import NotFound, UsageError
 from perdure.index import visibility
-from perdure.index.encoding import from_ms, to_ms
+from perdure.index.encoding import build_month_sql, from_ms, to_ms
 from perdure.index.keyword import find_name_numbers
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
@@ -38,15 +38,16 @@ _PREVIOUS_OF_SOURCE = """SELECT above.id FROM run AS above WHERE above.user = ru
     AND above.session = run.session AND above.generation = run.generation AND above.from_offset < run.from_offset
     AND above.thread = '' ORDER BY above.from_offset DESC, above.run_id LIMIT 1"""
 _NAMED_PARENT = "SELECT above.id FROM run AS above WHERE above.run_id = run.parent_run_id AND above.user = run.user"
-_PARENT = f"""iif(coalesce(run.parent_run_id, '') <> '', ({_NAMED_PARENT}),
-    coalesce(({_PREVIOUS_OF_SOURCE}), iif(coalesce(run.parent_session, '') <> '', ({visibility.SPAWNER}), NULL)))"""
+_PARENT = f"""CASE WHEN coalesce(run.parent_run_id, '') <> '' THEN ({_NAMED_PARENT}) ELSE
+    coalesce(({_PREVIOUS_OF_SOURCE}), CASE WHEN coalesce(run.parent_session, '') <> '' THEN ({visibility.SPAWNER}) END)
+  END"""
 # the parent: the run that was named, the previous run of the source, or the run that spawned the session
 _RUNS_ABOVE = f"""WITH RECURSIVE above(id, run_id, parent) AS (
-    SELECT run.id, run.run_id, {_PARENT} FROM run WHERE run.id IN (SELECT value FROM json_each(?))
+    SELECT run.id, run.run_id, {_PARENT} FROM run WHERE run.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))
     UNION SELECT run.id, run.run_id, {_PARENT} FROM above CROSS JOIN run ON run.id = above.parent WHERE {{may_read}})
   SELECT id, run_id, parent FROM above"""
 _POSSIBLE_RUNS_BELOW = """WITH RECURSIVE below(id) AS (
-    SELECT value FROM json_each(?)
+    SELECT CAST(value AS BIGINT) FROM json_each(?)
     UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id
       CROSS JOIN run INDEXED BY run_child ON run.parent_run_id = top.run_id AND run.user = top.user WHERE {may_read}
     UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id AND top.thread = ''
@@ -151,12 +152,11 @@ def _build_views(
 
 
 _TAGS_BY_RUN = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
-  WHERE run IN (SELECT value FROM json_each(?)) ORDER BY value"""
+  WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) ORDER BY value"""
 _MODELS_BY_RUN = """SELECT DISTINCT run, model FROM turn
-  WHERE run IN (SELECT value FROM json_each(?)) AND model <> '' ORDER BY model"""
-_N_ABANDONED_BY_RUN = (
-    "SELECT run, count(*) FROM turn WHERE run IN (SELECT value FROM json_each(?)) AND abandoned GROUP BY run"
-)
+  WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND model <> '' ORDER BY model"""
+_N_ABANDONED_BY_RUN = """SELECT run, count(*) FROM turn
+  WHERE run IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND abandoned GROUP BY run"""
 
 
 def _group_by_run(index: IndexConnection, query: str, run_numbers: str) -> dict[int, list[Any]]:
@@ -276,7 +276,7 @@ def _select_with_below(
         new_numbers = [number for number in children.get(stack.pop(), ()) if number not in numbers]
         numbers.update(dict.fromkeys(new_numbers))
         stack += new_numbers
-    return _select_runs(index, "run.id IN (SELECT value FROM json_each(?))", _encode_numbers(numbers))
+    return _select_runs(index, "run.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))", _encode_numbers(numbers))
 
 
 def build_forest(
@@ -318,13 +318,15 @@ def _list_newest(index: IndexConnection, read_scope: ReadScope, filters: Filters
     for field in ("agents", "projects", "runtimes", "machines"):
         if filter_values := getattr(filters, field):
             kind = field.removesuffix("s")
-            tests.append(f"run.{kind} IN (SELECT value FROM json_each(?))")
+            tests.append(f"run.{kind} IN (SELECT CAST(value AS BIGINT) FROM json_each(?))")
             values.append(_encode_numbers(find_name_numbers(index, kind, filter_values)))
     for tag in filters.tags:
-        tests.append("run.id IN (SELECT run FROM run_tag WHERE tag IN (SELECT value FROM json_each(?)))")
+        tests.append(
+            "run.id IN (SELECT run FROM run_tag WHERE tag IN (SELECT CAST(value AS BIGINT) FROM json_each(?)))"
+        )
         values.append(_encode_numbers(find_name_numbers(index, "tag", [tag])))
     if filters.since_at is not None:
-        tests.append("coalesce(run.ended_ms, run.captured_ms) >= CAST(? AS INTEGER)")
+        tests.append("coalesce(run.ended_ms, run.captured_ms) >= CAST(? AS BIGINT)")
         values.append(str(to_ms(filters.since_at)))
     order = "coalesce(run.started_ms, run.captured_ms) DESC, run.run_id"
     rows = index.select(f"SELECT run.id FROM run WHERE {' AND '.join(tests)} ORDER BY {order}", *values)
@@ -485,19 +487,21 @@ def find_first_runs(index: IndexConnection, principal: Principal, run_ids: Itera
             _FIRST_RUNS.format(may_read=read_scope.build_run_test()), msgspec.json.encode(list(run_ids)).decode()
         )
         rows = _select_runs(
-            index, "run.id IN (SELECT value FROM json_each(?))", _encode_numbers({first_run for _, first_run in pairs})
+            index,
+            "run.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))",
+            _encode_numbers({first_run for _, first_run in pairs}),
         )
         views = dict(zip((row["id"] for row in rows), _build_views(index, read_scope, rows), strict=True))
     return {run_id: views[first_run] for run_id, first_run in pairs}
 
 
-_FIRST_RUNS = """SELECT asked.run_id, (SELECT run.id FROM run INDEXED BY run_conversation
+_FIRST_RUNS = """SELECT run_id, first FROM (SELECT asked.run_id, (SELECT run.id FROM run INDEXED BY run_conversation
     WHERE run.conversation = asked.conversation AND run.user = asked.user AND run.thread = '' AND {may_read}
     ORDER BY run.n_turns + run.n_forgotten = 0, run.session <> (SELECT value FROM name WHERE id = run.conversation),
       run.session, run.generation,
       run.from_offset, run.run_id LIMIT 1) AS first
   FROM (SELECT run.run_id, run.conversation, run.user FROM json_each(?) AS given
-      CROSS JOIN run ON run.run_id = given.value WHERE {may_read}) AS asked
+      CROSS JOIN run ON run.run_id = given.value WHERE {may_read}) AS asked) AS found
   WHERE first IS NOT NULL"""
 
 
@@ -526,7 +530,7 @@ def count_messages_by_month(index: IndexConnection, principal: Principal) -> dic
     left out.
     """
     rows = index.select(
-        """SELECT strftime('%Y-%m', turn.stated_ms / 1000, 'unixepoch'), count(*) FROM turn
+        f"""SELECT {build_month_sql("turn.stated_ms")}, count(*) FROM turn
           JOIN run ON run.id = turn.run JOIN name AS owner ON owner.id = run.user
           WHERE owner.value = ? AND turn.author = 'person' AND turn.said AND turn.stated_ms IS NOT NULL GROUP BY 1""",
         principal.user,

@@ -225,7 +225,7 @@ def _to_known_ms(moment: datetime) -> int:
 MINING_TAG = "memory-mining"  # of sessions that a miner itself ran
 
 _SOURCE_NAME = """runtime.value || char(9) || run.session || char(9) || run.generation
-  || iif(run.thread = '', '', char(9) || run.thread)"""
+  || CASE WHEN run.thread = '' THEN '' ELSE char(9) || run.thread END"""
 _IS_MESSAGE = "turn.said AND NOT turn.is_summary AND NOT turn.abandoned"
 _IS_UNMINED = """coalesce((SELECT to_offset FROM mined WHERE mined.user = run.user AND mined.source = {source}
   AND from_offset <= content_offset ORDER BY from_offset DESC LIMIT 1), -1) <= content_offset"""
@@ -265,10 +265,11 @@ class SourceTurn(NamedTuple):
 def list_unmined_sources(index: IndexConnection, user: str) -> list[UnminedSource]:
     """Return an owner's sources with messages left to mine; those that began first come first."""
     number = index.find_name("user", user)
-    query = f"""SELECT {_SOURCE_NAME} AS source, runtime.value, run.session, run.generation, run.thread,
-          max(agent.value),
-          conversation.value, nullif(max(project.value), ''), max(run.cwd), max(run.parent_session),
-          max(run.thread <> '' OR (run.parent_session IS NOT NULL AND NOT run.fork)), count(*)
+    query = f"""SELECT {_SOURCE_NAME} AS source, max(runtime.value), max(run.session), max(run.generation),
+          max(run.thread), max(agent.value), max(conversation.value), nullif(max(project.value), ''), max(run.cwd),
+          max(run.parent_session),
+          max(CASE WHEN run.thread <> '' OR (run.parent_session IS NOT NULL AND NOT run.fork) THEN 1 ELSE 0 END),
+          count(*)
         FROM turn JOIN run ON run.id = turn.content_run JOIN name AS runtime ON runtime.id = run.runtime
           JOIN name AS conversation ON conversation.id = run.conversation
           JOIN name AS agent ON agent.id = run.agent JOIN name AS project ON project.id = run.project
@@ -332,11 +333,15 @@ def iter_recent_conversations(
         index.find_name("agent", agent),
         MINING_TAG,
     )
-    query = f"""SELECT run.conversation, conversation.value, runtime.value, run.session, run.parent_session,
-          coalesce(run.cwd, ?), max(coalesce(run.ended_ms, run.captured_ms)) AS last_ms
-        FROM run JOIN name AS runtime ON runtime.id = run.runtime
-          JOIN name AS conversation ON conversation.id = run.conversation
-        WHERE {_OWN_SESSION} GROUP BY 1 HAVING last_ms >= ? ORDER BY last_ms DESC"""
+    query = f"""SELECT number, conversation, runtime, session, parent_session, cwd, last_ms FROM (
+          SELECT run.conversation AS number, conversation.value AS conversation, runtime.value AS runtime, run.session,
+            run.parent_session, coalesce(run.cwd, ?) AS cwd, coalesce(run.ended_ms, run.captured_ms) AS last_ms,
+            row_number() OVER (PARTITION BY run.conversation
+              ORDER BY coalesce(run.ended_ms, run.captured_ms) DESC, run.id) AS place
+          FROM run JOIN name AS runtime ON runtime.id = run.runtime
+            JOIN name AS conversation ON conversation.id = run.conversation
+          WHERE {_OWN_SESSION}) AS numbered
+        WHERE place = 1 AND last_ms >= ? ORDER BY last_ms DESC"""
     for number, conversation, runtime, session, parent_session, cwd, last_ms in index.select(
         query, project, *scope, to_ms(since_at)
     ):
@@ -388,9 +393,11 @@ def _list_ends(
     query = f"""SELECT (SELECT text FROM chunk JOIN chunk_text USING (id)
             WHERE chunk.turn = turn.id AND chunk.kind = ? ORDER BY n LIMIT 1) AS beginning
         FROM run JOIN turn ON turn.run = run.id
-        WHERE {_OWN_SESSION} AND run.conversation = ? AND turn.author = ? AND {_IS_MESSAGE} AND beginning IS NOT NULL
+        WHERE {_OWN_SESSION} AND run.conversation = ? AND turn.author = ? AND {_IS_MESSAGE}
+          AND EXISTS (SELECT 1 FROM chunk WHERE chunk.turn = turn.id AND chunk.kind = ?)
         ORDER BY coalesce(turn.stated_ms, run.captured_ms) {order}, generation {order}, offset {order} LIMIT ?"""
-    rows = index.select(query, index.find_name("kind", "text"), *scope, conversation, author, _MAX_RECENT_PROMPTS)
+    text_kind = index.find_name("kind", "text")
+    rows = index.select(query, text_kind, *scope, conversation, author, text_kind, _MAX_RECENT_PROMPTS)
     return tuple(text for (text,) in rows)
 
 

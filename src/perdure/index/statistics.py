@@ -72,11 +72,12 @@ class ParagraphCounts(NamedTuple):
 def measure_size(index: IndexConnection) -> IndexSize:
     """Return how much an index holds."""
     runtimes = "SELECT value, n_chunks FROM name WHERE kind = 'runtime' AND n_chunks > 0 ORDER BY value"
-    return IndexSize(
-        index.select("SELECT count(*) FROM turn")[0][0],
-        index.select("SELECT count(*) FROM chunk")[0][0],
-        dict(index.select(runtimes)),
-    )
+    with index.show_all():
+        return IndexSize(
+            index.select("SELECT count(*) FROM turn")[0][0],
+            index.select("SELECT count(*) FROM chunk")[0][0],
+            dict(index.select(runtimes)),
+        )
 
 
 def count_paragraphs(index: IndexConnection, principal: Principal, runtimes: Sequence[str]) -> ParagraphCounts:
@@ -85,7 +86,7 @@ def count_paragraphs(index: IndexConnection, principal: Principal, runtimes: Seq
     runtimes: those of host files.
     """
     marks = ", ".join("?" for _ in runtimes)
-    sql = f"""SELECT count(*), coalesce(sum(turn.author = 'machine'), 0) FROM turn JOIN run ON run.id = turn.run
+    sql = f"""SELECT count(*), count(*) FILTER (WHERE turn.author = 'machine') FROM turn JOIN run ON run.id = turn.run
         JOIN name AS runtime ON runtime.id = run.runtime {_OWNED_BY_USER.format(table="run")}
         AND runtime.value IN ({marks}) AND NOT turn.abandoned"""
     n_all, n_passing = index.select(sql, principal.user, *runtimes)[0]
@@ -95,9 +96,10 @@ def count_paragraphs(index: IndexConnection, principal: Principal, runtimes: Seq
 def count_by_month(index: IndexConnection, principal: Principal) -> list[MonthGrowth]:
     """Return every month in which anything began or was captured, oldest first."""
     owned = _OWNED_BY_USER.format(table="run")
-    runs_query = f"""SELECT strftime('%Y-%m', coalesce(started_ms, captured_ms) / 1000, 'unixepoch'), sum(thread = ''),
+    begun_month = encoding.build_month_sql("coalesce(started_ms, captured_ms)")
+    runs_query = f"""SELECT {begun_month}, count(*) FILTER (WHERE thread = ''),
         sum(n_turns) FROM run {owned} GROUP BY 1"""
-    bytes_query = f"""SELECT strftime('%Y-%m', captured_ms / 1000, 'unixepoch'), sum(to_offset - from_offset)
+    bytes_query = f"""SELECT {encoding.build_month_sql("captured_ms")}, sum(to_offset - from_offset)
         FROM run {owned}
         AND thread = '' GROUP BY 1"""
     runs_by_month = {month: (n_runs, n_turns) for month, n_runs, n_turns in index.select(runs_query, principal.user)}

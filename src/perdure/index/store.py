@@ -13,18 +13,19 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
 from perdure.archive.journal import FilePosition, measure_files
 from perdure.disk import lock_file
-from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
-from perdure.index.encoding import unpack_text
+from perdure.errors import Busy, DiskFull, IndexDamaged, IndexFault, IndexMissing, ReadOnlyHome
+from perdure.index.encoding import pack_text, unpack_text
 from perdure.sqlite import apsw, transaction, use_wal
+from perdure.text import index_terms
 
 SCHEMA = 30  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
@@ -32,7 +33,7 @@ READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has
 BUSY_MS = 5000
 _VERSION_START, _VERSION_END = 60, 64  # where the header of a SQLite file has its user_version
 
-_TABLES = """
+TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE name(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, n_chunks INTEGER NOT NULL DEFAULT 0,
   UNIQUE(kind, value));
@@ -44,7 +45,7 @@ CREATE TABLE run(
   project INTEGER NOT NULL, conversation INTEGER NOT NULL,
   session TEXT NOT NULL, generation INTEGER NOT NULL, from_offset INTEGER NOT NULL, to_offset INTEGER NOT NULL,
   stored_sha256 TEXT NOT NULL, started_ms INTEGER, ended_ms INTEGER, captured_ms INTEGER NOT NULL,
-  parent_run_id TEXT, parent_session TEXT, fork INTEGER NOT NULL, path TEXT, cwd TEXT, readable_by TEXT NOT NULL,
+  parent_run_id TEXT, parent_session TEXT, fork BOOLEAN NOT NULL, path TEXT, cwd TEXT, readable_by TEXT NOT NULL,
   title TEXT NOT NULL, intent TEXT NOT NULL,
   n_turns INTEGER NOT NULL, n_user INTEGER NOT NULL, n_assistant INTEGER NOT NULL, n_tool INTEGER NOT NULL,
   n_calls INTEGER NOT NULL, n_tokens INTEGER NOT NULL, n_forgotten INTEGER NOT NULL, n_malformed INTEGER NOT NULL,
@@ -61,8 +62,8 @@ CREATE TABLE turn(
   id INTEGER PRIMARY KEY, turn_id TEXT NOT NULL UNIQUE, copy_key INTEGER NOT NULL UNIQUE, run INTEGER NOT NULL,
   offset INTEGER NOT NULL, content_run INTEGER NOT NULL, content_offset INTEGER NOT NULL,
   role TEXT NOT NULL, author TEXT NOT NULL, stated_ms INTEGER, model TEXT NOT NULL, n_tokens INTEGER NOT NULL,
-  is_summary INTEGER NOT NULL, entry TEXT, thread INTEGER NOT NULL, said INTEGER NOT NULL, speaker TEXT NOT NULL,
-  abandoned INTEGER NOT NULL DEFAULT 0);
+  is_summary BOOLEAN NOT NULL, entry TEXT, thread INTEGER NOT NULL, said BOOLEAN NOT NULL, speaker TEXT NOT NULL,
+  abandoned BOOLEAN NOT NULL DEFAULT FALSE);
 CREATE INDEX turn_run ON turn(run, offset);
 CREATE INDEX turn_content ON turn(content_run);
 CREATE INDEX turn_said ON turn(thread, offset) WHERE said;
@@ -73,8 +74,6 @@ CREATE TABLE chunk(
   runtime INTEGER NOT NULL, machine INTEGER NOT NULL, agent INTEGER NOT NULL, role INTEGER NOT NULL,
   kind INTEGER NOT NULL, stated_ms INTEGER);
 CREATE INDEX chunk_turn ON chunk(turn, n);
-CREATE TABLE packed_text(id INTEGER PRIMARY KEY, body NOT NULL, scope TEXT NOT NULL);
-CREATE VIEW chunk_text AS SELECT id, unpack_text(body) AS text, scope FROM packed_text;
 CREATE TABLE facet(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE(kind, value));
 CREATE TABLE turn_facet(facet INTEGER NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY(facet, turn)) WITHOUT ROWID;
 CREATE INDEX turn_facets ON turn_facet(turn);
@@ -95,7 +94,7 @@ CREATE TABLE memory(
   id INTEGER PRIMARY KEY AUTOINCREMENT, memory_id TEXT NOT NULL, user INTEGER NOT NULL, agent TEXT NOT NULL,
   project TEXT NOT NULL, path TEXT NOT NULL, place TEXT NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
   trust TEXT NOT NULL, conversation TEXT NOT NULL, stated_ms INTEGER NOT NULL, recorded_ms INTEGER NOT NULL,
-  ended_ms INTEGER, superseded_by TEXT, retired INTEGER NOT NULL, pinned INTEGER NOT NULL, body BLOB NOT NULL,
+  ended_ms INTEGER, superseded_by TEXT, retired BOOLEAN NOT NULL, pinned BOOLEAN NOT NULL, body BLOB NOT NULL,
   UNIQUE(user, memory_id));
 CREATE INDEX memory_chain ON memory(user, agent, project, place);
 CREATE INDEX memory_current ON memory(user, pinned DESC, place, stated_ms DESC, memory_id)
@@ -138,6 +137,10 @@ CREATE TABLE topic_mark(user INTEGER NOT NULL, topic TEXT NOT NULL, turn TEXT NO
   same INTEGER NOT NULL, PRIMARY KEY(user, topic, turn, at_ms)) WITHOUT ROWID;
 CREATE TABLE relation(topic INTEGER NOT NULL, turn INTEGER NOT NULL, subject TEXT NOT NULL, verb TEXT NOT NULL,
   object TEXT NOT NULL, PRIMARY KEY(topic, turn, subject, verb, object)) WITHOUT ROWID;
+"""  # both engines make these: docs/decisions/059-a-second-engine.md
+_TEXT_TABLES = """
+CREATE TABLE packed_text(id INTEGER PRIMARY KEY, body NOT NULL, scope TEXT NOT NULL);
+CREATE VIEW chunk_text AS SELECT id, unpack_text(body) AS text, scope FROM packed_text;
 INSERT INTO meta VALUES ('generation', lower(hex(randomblob(8))));
 """
 _WORDS_TABLE = """CREATE VIRTUAL TABLE "words_{n}" USING fts5(
@@ -160,8 +163,21 @@ def is_old(home: Path) -> bool:
         return 0 < int.from_bytes(file.read(_VERSION_END)[_VERSION_START:], "big") < SCHEMA
 
 
+class WordMatch(NamedTuple):
+    """The chunks that match an expression of words, as parts of a query."""
+
+    source: str  # what to select from
+    chunk: str  # the number of the chunk in it
+    test: str  # for WHERE
+    score: str  # its BM25, higher is better
+    values: tuple[Any, ...]  # of source and test, in this order
+
+
 class IndexConnection:
-    """One connection to one index file."""
+    """One connection to one index file. `postgres.PostgresIndex` answers the same from a database."""
+
+    HAS_WALL = False  # True: `limit_to` hides the rows of others from every query
+    LAST_CHUNK = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunk')"  # the greatest number ever
 
     def __init__(self, path: Path, *, writable: bool = True, create: bool = False) -> None:
         """Open an index file. Raises IndexMissing, IndexDamaged, ReadOnlyHome, DiskFull."""
@@ -224,7 +240,7 @@ class IndexConnection:
 
     def _create_tables(self) -> None:
         with self.db:
-            for statement in _TABLES.split(";"):
+            for statement in (TABLES + _TEXT_TABLES).split(";"):
                 self.db.execute(statement)
             self.db.pragma("user_version", SCHEMA)
 
@@ -268,8 +284,11 @@ class IndexConnection:
                 self._chunk_counts.clear()
                 self._name_numbers.clear()  # the rollback may have removed some of these names
 
+    def _map_errors(self) -> contextlib.AbstractContextManager[None]:
+        return self._map_sqlite_errors()
+
     @contextlib.contextmanager
-    def _map_errors(self) -> Iterator[None]:
+    def _map_sqlite_errors(self) -> Iterator[None]:
         """Turn refusals of SQLite into errors that say what to do."""
         try:
             yield
@@ -317,7 +336,9 @@ class IndexConnection:
 
     def set_meta(self, **values: str) -> None:
         """Set named values."""
-        self.db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+        self.db.executemany(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value", list(values.items())
+        )
 
     def add_name(self, kind: str, value: str) -> int:
         """Return the number of a name; add the name if it is new. docs/index.md lists the kinds."""
@@ -327,13 +348,17 @@ class IndexConnection:
         if known_number is not None:
             self._name_numbers[kind, value] = known_number
             return known_number
-        self.db.execute("INSERT INTO name(kind, value) VALUES (?, ?)", (kind, value))
-        number = self._name_numbers[kind, value] = self.db.last_insert_rowid()
+        number = self._name_numbers[kind, value] = self.insert(
+            "INSERT INTO name(kind, value) VALUES (?, ?)", (kind, value)
+        )
         if kind == "user":
-            self.db.execute(_WORDS_TABLE.format(n=number, tokenizer=_TOKENIZER))
-            self.db.execute(f'CREATE VIRTUAL TABLE "vocab_{number}" USING fts5vocab("words_{number}", \'row\')')
-            self.db.execute(f'INSERT INTO "words_{number}"("words_{number}", rank) VALUES (\'secure-delete\', 1)')
+            self._add_owner(number)
         return number
+
+    def _add_owner(self, number: int) -> None:
+        self.db.execute(_WORDS_TABLE.format(n=number, tokenizer=_TOKENIZER))
+        self.db.execute(f'CREATE VIRTUAL TABLE "vocab_{number}" USING fts5vocab("words_{number}", \'row\')')
+        self.db.execute(f'INSERT INTO "words_{number}"("words_{number}", rank) VALUES (\'secure-delete\', 1)')
 
     def find_name(self, kind: str, value: str) -> int | None:
         """Return the number of a name, or None when the index does not have it."""
@@ -346,11 +371,27 @@ class IndexConnection:
 
     def tokenize(self, words: str) -> list[str]:
         """Return the tokens that the full-text index makes of some words: folded and stemmed."""
-        tokenizer_name, *arguments = _TOKENIZER.split()
-        tokenizer = self.db.fts5_tokenizer(tokenizer_name, arguments)
-        encoded = words.encode("utf-8", "replace")
-        tokens = tokenizer(encoded, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
-        return [str(token) for token in tokens]
+        return tokenize(self.db, words)
+
+    # words --------------------------------------------------------------------------------------------------
+
+    def add_text(self, owner: int, chunk: int, text: str, scope: str) -> None:
+        """Store the text of a chunk, and index its words. scope: the words of its names."""
+        self.db.execute("INSERT INTO packed_text VALUES (?, ?, ?)", (chunk, pack_text(text), scope))
+        query = f'INSERT INTO "words_{owner}"(rowid, text, scope) VALUES (?, ?, ?)'
+        self.db.execute(query, (chunk, index_terms(text), scope))
+
+    def delete_text(self, owner: int, chunk: int, text: str, scope: str) -> None:
+        """Delete the text of a chunk; its words leave the full-text index by the exact text."""
+        query = f'INSERT INTO "words_{owner}"("words_{owner}", rowid, text, scope) VALUES (\'delete\', ?, ?, ?)'
+        self.db.execute(query, (chunk, index_terms(text), scope))
+        self.db.execute("DELETE FROM packed_text WHERE id = ?", (chunk,))
+
+    def match_words(self, owner: int, expression: str) -> WordMatch:
+        """Return the SQL of an owner's chunks that match an expression of FTS5 over the columns `text` and `scope`."""
+        table = f'"words_{owner}"'
+        score = f"-bm25({table}, 1.0, 0.0)"
+        return WordMatch(table, f"{table}.rowid", f"{table} MATCH ?", score, (expression,))
 
     def add_to_counts(self, user: int, numbers: Iterable[int], change: int) -> None:
         """Add to the number of an owner's chunks with each of these names; `write_counts` writes the sums."""
@@ -365,7 +406,7 @@ class IndexConnection:
         self.db.executemany("UPDATE name SET n_chunks = n_chunks + ?3 WHERE id = ?2", changes)
         self.db.executemany(
             """INSERT INTO held VALUES (?1, ?2, ?3)
-               ON CONFLICT(user, name) DO UPDATE SET n_chunks = n_chunks + excluded.n_chunks""",
+               ON CONFLICT(user, name) DO UPDATE SET n_chunks = held.n_chunks + excluded.n_chunks""",
             changes,
         )
         self._chunk_counts.clear()
@@ -382,8 +423,38 @@ class IndexConnection:
         rows = self.db.execute("SELECT id FROM facet WHERE kind = ? AND value = ?", (kind, value))
         for (number,) in rows:
             return int(number)
-        self.db.execute("INSERT INTO facet(kind, value) VALUES (?, ?)", (kind, value))
+        return self.insert("INSERT INTO facet(kind, value) VALUES (?, ?)", (kind, value))
+
+    def insert(self, query: str, values: Sequence[Any]) -> int:
+        """Insert one row; return its number."""
+        self.db.execute(query, values)
         return self.db.last_insert_rowid()
+
+    def open_slab(self, number: int, owner: int, dimension: int) -> Any:  # noqa: ARG002
+        """Return the rows of a slab that this index holds itself; None: they are in files beside it."""
+        return None
+
+    # who reads ----------------------------------------------------------------------------------------------
+
+    def limit_to(self, owners: Sequence[str]) -> None:
+        """Show the rows of these owners alone. A file has no such wall: every query of it filters by itself."""
+
+    def hold_names(self, owner: int, numbers: Iterable[int]) -> None:
+        """Record that an owner has these names, so that they may read them."""
+
+    @contextlib.contextmanager
+    def show_all(self) -> Iterator[None]:
+        """Show the rows of every owner inside the block: for work that is about the whole index."""
+        yield
+
+
+def tokenize(db: apsw.Connection, words: str) -> list[str]:
+    """Return the tokens that FTS5 makes of some words."""
+    tokenizer_name, *arguments = _TOKENIZER.split()
+    tokenizer = db.fts5_tokenizer(tokenizer_name, arguments)
+    encoded = words.encode("utf-8", "replace")
+    tokens = tokenizer(encoded, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
+    return [str(token) for token in tokens]
 
 
 class TemporaryIndex(IndexConnection):
@@ -396,6 +467,64 @@ class TemporaryIndex(IndexConnection):
         self.db.pragma("journal_mode", "off")
         self._add_functions()
         self._create_tables()
+
+
+class IndexFolder:
+    """The place of the index of a home in its folder. `index_database.IndexDatabase` is one in Postgres."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def has_index(self) -> bool:
+        """Return True if there is an index in use."""
+        return find_current_file(self._home) is not None
+
+    def is_old(self) -> bool:
+        """Return True if an older version of Perdure made the index in use."""
+        return is_old(self._home)
+
+    def open(self, *, create: bool = False, writable: bool = True) -> IndexConnection:
+        """Open the index in use. Raises IndexMissing, IndexDamaged."""
+        return open_current(self._home, writable=writable, create=create)
+
+    def delete(self) -> None:
+        """Delete every index of the home."""
+        delete_files(list_files(self._home))
+        (self._home / "index.db").unlink(missing_ok=True)
+
+    def delete_unused(self) -> None:
+        """Delete the indexes that are not in use: of a rebuild that did not end."""
+        used = find_current_file(self._home)
+        delete_files(path for path in list_files(self._home) if path != used)
+
+    def begin_build(self) -> tuple[IndexConnection, bool]:
+        """Return (an index beside the one in use, True if an earlier rebuild began it); delete other left-overs."""
+        unfinished_path = None
+        for path in list_files(self._home):
+            if path == find_current_file(self._home):
+                continue
+            if unfinished_path is None and _is_unfinished(path):
+                unfinished_path = path
+            else:
+                delete_files([path])
+        return IndexConnection(unfinished_path or choose_new_path(self._home), create=True), unfinished_path is not None
+
+    def replace_with(self, index: IndexConnection) -> None:
+        """Take an index into use and delete the others; processes that read them keep them until they close."""
+        index.close()
+        point_to(self._home, index.path)
+        delete_files(path for path in list_files(self._home) if path != index.path)
+
+
+def _is_unfinished(path: Path) -> bool:
+    try:
+        connection = IndexConnection(path)
+    except IndexFault:
+        return False
+    try:
+        return connection.get_meta("building") == "yes"
+    finally:
+        connection.close()
 
 
 def open_current(home: Path, *, writable: bool, create: bool = False) -> IndexConnection:

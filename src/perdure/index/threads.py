@@ -25,27 +25,34 @@ from perdure.index.store import IndexConnection
 from perdure.types import Memory, Principal, Role
 
 TURN_CHOICES = {  # choice of turns -> its test of the table's columns
-    "": "1",
+    "": "TRUE",
     "person": "turn.author = 'person'",
     "words": "turn.role <> 'tool' AND (turn.said OR turn.role <> 'assistant')",
 }
 _IS_IN_THREAD = "run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread = ?4 AND {seen}"
 _MAX_SPAWNED = 1000  # sub-agents of one thread; its tree shows more
 
-_FIRST_RUN_COLUMNS = "min(run.run_id), run.intent, run.started_ms, sum(run.n_turns)"  # of the first run of a group
-_SIDECHAINS = f"""SELECT {_FIRST_RUN_COLUMNS} FROM run
-    WHERE run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread <> '' AND {{seen}}
-    GROUP BY run.generation, run.thread LIMIT ?4"""
-_SPAWNED_SESSIONS = f"""WITH linked(runtime, session) AS (
+_FIRST_RUNS = """SELECT run_id, intent, started_ms, n_turns FROM (
+    SELECT run.run_id, run.intent, run.started_ms, sum(run.n_turns) OVER (PARTITION BY {group}) AS n_turns,
+      row_number() OVER (PARTITION BY {group} ORDER BY run.run_id) AS place FROM {source}) AS numbered
+    WHERE place = 1 LIMIT ?4"""  # the first run of each group, with the turns of all
+_SIDECHAINS = _FIRST_RUNS.format(
+    group="run.generation, run.thread",
+    source="""run
+      WHERE run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread <> '' AND {seen}""",
+)
+_SPAWNED_SESSIONS = """WITH linked(runtime, session) AS (
       SELECT run.runtime, run.session FROM run WHERE run.user = ?1 AND run.runtime = ?2 AND run.parent_session = ?3
-        AND coalesce(run.parent_run_id, '') = '' AND run.thread = '' AND NOT run.fork AND {{seen}}
+        AND coalesce(run.parent_run_id, '') = '' AND run.thread = '' AND NOT run.fork AND {seen}
       UNION SELECT child.runtime, child.session FROM run
         CROSS JOIN run AS child INDEXED BY run_child ON child.parent_run_id = run.run_id AND child.user = run.user
         WHERE run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread = '' AND child.thread = ''
-          AND NOT child.fork AND {{seen}})
-    SELECT {_FIRST_RUN_COLUMNS} FROM linked CROSS JOIN run
-    WHERE run.user = ?1 AND run.runtime = linked.runtime AND run.session = linked.session AND run.thread = ''
-      AND (run.runtime, run.session) <> (?2, ?3) AND {{seen}} GROUP BY run.runtime, run.session LIMIT ?4"""
+          AND NOT child.fork AND {seen})
+    """ + _FIRST_RUNS.format(
+    group="run.runtime, run.session",
+    source="""linked CROSS JOIN run ON run.runtime = linked.runtime AND run.session = linked.session
+      WHERE run.user = ?1 AND run.thread = '' AND (run.runtime, run.session) <> (?2, ?3) AND {seen}""",
+)
 # the parent run of a thread: the captured run that holds a sidechain, a named run, or one of the parent session
 _HOLDS_SIDECHAIN = "own.run_id = ?1 AND run.run_id = own.captured_in AND run.id <> own.id"
 _IS_NAMED_PARENT = "run.run_id = own.parent_run_id AND (run.runtime, run.session) <> (?3, ?4)"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from perdure.index import vector_search
-from perdure.index.slab import Slab
 from perdure.index.store import IndexConnection
-from perdure.index.vector_search import SlabInfo
+from perdure.index.vector_search import SlabInfo, SlabRows
 from perdure.models.embedder import Vectors
 from perdure.types import Filters
 
-VectorSide = tuple[IndexConnection, Slab, SlabInfo]
+VectorSide = tuple[IndexConnection, SlabRows, SlabInfo]
 
 
 def list_differing_chunks(old_side: VectorSide, new_side: VectorSide, *, n_probes: int, k: int) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.models.embedder import Vectors, restore
 from perdure.types import Filters, Live
+
+if TYPE_CHECKING:
+    from perdure.index.postgres_vectors import PostgresSlab
 
 VECTORS_FOLDER = "vectors"
 _MAX_IN_VALUES = 500  # values in one IN (…)
@@ -53,7 +56,7 @@ _SELECT_SLAB = "SELECT id, user, tag, dimension, n_rows, listed, n_left, made_by
 
 def list_slabs(index: IndexConnection, user: int | None = None) -> list[SlabInfo]:
     """Return all slabs (of an owner), oldest first."""
-    return [SlabInfo(*row) for row in index.select(f"{_SELECT_SLAB} WHERE ?1 IS NULL OR user = ?1 ORDER BY id", user)]
+    return [SlabInfo(*row) for row in index.select(f"{_SELECT_SLAB} WHERE user = ?1 OR ?1 IS NULL ORDER BY id", user)]
 
 
 def find_slab(index: IndexConnection, user: int, tag: str) -> SlabInfo | None:
@@ -86,6 +89,9 @@ def drop_slab(index: IndexConnection, slab_files: SlabFiles, info: SlabInfo) -> 
     slab_files.open_slab(index, info).remove()
 
 
+SlabRows: TypeAlias = "Slab | PostgresSlab"  # in files, or in the database that holds the index
+
+
 class SlabFiles:
     """The open slabs of a home."""
 
@@ -93,8 +99,11 @@ class SlabFiles:
         self._root = home / VECTORS_FOLDER
         self._slabs: dict[tuple[str, int], Slab] = {}
 
-    def open_slab(self, index: IndexConnection, info: SlabInfo) -> Slab:
-        """Return the files of a slab."""
+    def open_slab(self, index: IndexConnection, info: SlabInfo) -> SlabRows:
+        """Return the rows of a slab: files, unless the index is in a database and has them."""
+        rows: SlabRows | None = index.open_slab(info.id, info.user, info.dimension)
+        if rows is not None:
+            return rows
         key = (str(index.get_meta("generation")), info.id)
         if key not in self._slabs:
             self._slabs[key] = Slab(self._root / key[0] / str(info.id), info.dimension)
@@ -111,7 +120,7 @@ class SlabFiles:
 
 def find_nearest(
     index: IndexConnection,
-    slab: Slab,
+    slab: SlabRows,
     info: SlabInfo,
     queries: Vectors,
     *,
@@ -127,13 +136,17 @@ def find_nearest(
     """
     if queries.shape[1:] != (info.dimension,):
         raise DimensionMismatch(f"{queries.shape} against {info.tag}")
+    if not isinstance(slab, Slab):
+        return slab.find_nearest(queries, filters=filters, k=k, read_scope=read_scope or ReadScope(info.user))
     row_filter = _build_row_filter(index, info, filters, _build_shared_test(index, info, read_scope))
     if row_filter is None:
         return [NearestRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))] * len(queries)
     return scan_nearest(slab, info.n_rows, queries, k=k, allowed=row_filter)
 
 
-def fetch_vectors(index: IndexConnection, slab: Slab, info: SlabInfo, chunks: Sequence[int]) -> tuple[Ints, Vectors]:
+def fetch_vectors(
+    index: IndexConnection, slab: SlabRows, info: SlabInfo, chunks: Sequence[int]
+) -> tuple[Ints, Vectors]:
     """Return (chunk numbers, their vectors) of those of these chunks that have one. Raises VectorsMissing."""
     pairs = [pair for chunk_group in split_values(chunks) for pair in _list_rows(index, info, chunk_group)]
     rows = np.array([row for _, row in pairs], np.int64)
@@ -147,7 +160,7 @@ class VectorSpace(NamedTuple):
     """
 
     info: SlabInfo
-    slab: Slab
+    slab: SlabRows
     others: tuple[VectorSpace, ...] = ()
 
     @property

@@ -30,9 +30,7 @@ MAX_CONVERSATION_WORDS = (
     200  # conversations of granted runs that become words inside MATCH; more are tested by column alone
 )
 RUN_IS_READABLE = "run.id IN (SELECT id FROM temp.readable)"  # the test of a row of `run`
-CHUNK_IS_READABLE = (
-    "iif(chunk.turn < 0, chunk.turn, chunk.run) IN (SELECT id FROM temp.readable)"  # of a row of `chunk`
-)
+CHUNK_IS_READABLE = "CASE WHEN chunk.turn < 0 THEN chunk.turn ELSE chunk.run END IN (SELECT id FROM temp.readable)"
 MEMORY_IS_READABLE = "-memory.id IN (SELECT id FROM temp.readable)"  # of a row of `memory`
 _MADE_FROM_RUNS = ("stated", "mined", "consolidated")  # values of `how` for memories made of turns and memories alone
 
@@ -88,7 +86,7 @@ def filter_readable(index: IndexConnection, read_scope: ReadScope, numbers: Iter
     """Return those of these runs of others (or memories, by their negative numbers) that may be read."""
     if not read_scope.other_owners:
         return set()
-    query = "SELECT id FROM temp.readable WHERE id IN (SELECT value FROM json_each(?))"
+    query = "SELECT id FROM temp.readable WHERE id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"
     return {number for (number,) in index.select(query, msgspec.json.encode(list(numbers)).decode())}
 
 
@@ -123,7 +121,8 @@ def _build_read_scope(index: IndexConnection, own_user: int | None, grants: Sequ
 
 
 def _count_shared_turns(index: IndexConnection) -> int:
-    query = "SELECT coalesce(sum(iif(readable.id < 0, 1, n_turns)), 0) FROM temp.readable LEFT JOIN run USING (id)"
+    query = """SELECT coalesce(sum(CASE WHEN readable.id < 0 THEN 1 ELSE n_turns END), 0)
+      FROM temp.readable LEFT JOIN run ON run.id = readable.id"""
     return int(index.select(query)[0][0])
 
 

@@ -19,9 +19,8 @@ from perdure.archive.archive import get_stored_sha256
 from perdure.identity import make_turn_id
 from perdure.index import workflow_rows
 from perdure.index.embedded_texts import EmbeddedText, read_embedded_texts
-from perdure.index.encoding import hash_embedded_text, pack_text, to_ms, to_scope_token
+from perdure.index.encoding import hash_embedded_text, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
-from perdure.text import index_terms
 from perdure.types import PROMPTS_ONLY, WORKFLOW_RUNTIME, ParsedLines, Run, Source, Turn
 
 
@@ -173,7 +172,7 @@ def _empty_prompts_only(index: IndexConnection, run: Run, scope: ChunkScope) -> 
 
 def _build_scope(index: IndexConnection, run: Run) -> ChunkScope:
     source = run.source
-    return ChunkScope(
+    scope = ChunkScope(
         index.add_name("user", source.user),
         index.add_name("project", run.project or ""),
         index.add_name("conversation", run.conversation),
@@ -183,6 +182,8 @@ def _build_scope(index: IndexConnection, run: Run) -> ChunkScope:
         tuple(index.add_name("tag", tag) for tag in run.tags),
         source,
     )
+    index.hold_names(scope.user, (*scope[1:6], *scope.tags))
+    return scope
 
 
 def _insert_run(index: IndexConnection, run: Run, parsed: ParsedLines, row: RunRow, scope: ChunkScope) -> int:
@@ -202,7 +203,7 @@ def _insert_run(index: IndexConnection, run: Run, parsed: ParsedLines, row: RunR
         "captured_ms": to_ms(run.captured_at),
         "parent_run_id": run.parent_run_id if is_main else run.run_id,
         "parent_session": run.parent_session,
-        "fork": int(run.fork and is_main),
+        "fork": bool(run.fork and is_main),
         "path": run.path,
         "cwd": run.cwd,
         "readable_by": " ".join(run.readable_by),
@@ -219,8 +220,7 @@ def _insert_run(index: IndexConnection, run: Run, parsed: ParsedLines, row: RunR
         "skipped": msgspec.json.encode(parsed.skipped if is_main else {}).decode(),
     }
     columns, marks = ", ".join(values), ", ".join("?" * len(values))
-    index.db.execute(f"INSERT INTO run({columns}) VALUES ({marks})", tuple(values.values()))
-    number = index.db.last_insert_rowid()
+    number = index.insert(f"INSERT INTO run({columns}) VALUES ({marks})", tuple(values.values()))
     index.db.executemany("INSERT OR IGNORE INTO run_tag VALUES (?, ?)", [(tag, number) for tag in scope.tags])
     return number
 
@@ -264,7 +264,7 @@ def _insert_turn(
     turn = row.turn
     if row.is_said:
         _drop_vectors_after(index, row.thread, offset)
-    index.db.execute(
+    key = index.insert(
         """INSERT INTO turn(turn_id, copy_key, run, offset, content_run, content_offset, role, author, stated_ms,
            model, n_tokens, is_summary, entry, thread, said, speaker)
            VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)""",
@@ -280,14 +280,13 @@ def _insert_turn(
             row.stated_ms,
             turn.model,
             turn.n_tokens,
-            int(turn.is_summary),
+            turn.is_summary,
             turn.link[0] if turn.link else None,
             row.thread,
-            int(row.is_said),
+            row.is_said,
             row.speaker,
         ),
     )
-    key = index.db.last_insert_rowid()
     for kind, value in row.facets:
         facet = index.add_facet(kind, value)
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
@@ -307,11 +306,10 @@ def _insert_turn(
 
 def _insert_fact(index: IndexConnection, turn: int, row: TurnRow, fact: FactRow, scope: ChunkScope) -> None:
     """Insert a fact of action of a turn, under each of its keys. turn: the number of the turn."""
-    index.db.execute(
+    number = index.insert(
         "INSERT INTO fact(turn, thread, place, n, kind, text, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (turn, row.thread, row.turn.offset, fact.n, fact.kind, fact.text, fact.detail),
     )
-    number = index.db.last_insert_rowid()
     index.db.executemany(
         "INSERT OR IGNORE INTO fact_key VALUES (?, ?, ?)", [(key, scope.project, number) for key in fact.keys]
     )
@@ -325,7 +323,7 @@ def insert_chunk(
     """
     kind = index.add_name("kind", chunk.kind)
     numbers = [*scope[1:6], role, kind, *scope.tags]
-    index.db.execute(
+    key = index.insert(
         """INSERT INTO chunk(turn, n, tie, user, run, project, conversation, runtime, machine, agent, role, kind,
            stated_ms) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)""",
         (
@@ -344,13 +342,8 @@ def insert_chunk(
             stated_ms,
         ),
     )
-    key = index.db.last_insert_rowid()
     scope_words = " ".join(map(to_scope_token, numbers))
-    index.db.execute("INSERT INTO packed_text VALUES (?, ?, ?)", (key, pack_text(chunk.text), scope_words))
-    index.db.execute(
-        f'INSERT INTO "words_{scope.user}"(rowid, text, scope) VALUES (?, ?, ?)',
-        (key, index_terms(chunk.text), scope_words),
-    )
+    index.add_text(scope.user, key, chunk.text, scope_words)
     index.add_to_counts(scope.user, [scope.user, *numbers], 1)
 
 
@@ -380,12 +373,8 @@ def delete_chunks(index: IndexConnection, turn: int, *, kind: str = "") -> None:
     rows = index.select(query, turn, kind, index.find_name("kind", kind))
     embedded_texts = read_embedded_texts(index, [row[0] for row in rows])
     for key, user, chunk_text, scope in rows:
-        index.db.execute(
-            f'INSERT INTO "words_{user}"("words_{user}", rowid, text, scope) VALUES (\'delete\', ?, ?, ?)',
-            (key, index_terms(chunk_text), scope),
-        )
+        index.delete_text(user, key, chunk_text, scope)
         index.db.execute("DELETE FROM chunk WHERE id = ?", (key,))
-        index.db.execute("DELETE FROM packed_text WHERE id = ?", (key,))
         _delete_vectors(index, key, embedded_texts[key])
         index.add_to_counts(user, [user, *(int(scope_word.strip("z")) for scope_word in scope.split())], -1)
 
@@ -418,13 +407,16 @@ def _drop_vectors(index: IndexConnection, turn: int) -> None:
             _delete_vectors(index, chunk, embedded)
 
 
+_RECORD_GONE = """INSERT INTO gone VALUES (?, {last_chunk})
+  ON CONFLICT(name) DO UPDATE SET after = excluded.after"""
+
+
 def _delete_vectors(index: IndexConnection, chunk: int, embedded: EmbeddedText) -> None:
     """Turn a chunk's rows in the slabs into holes, and record the hashes of its text for the embedding cache."""
     index.db.execute("INSERT INTO hole(slab, row) SELECT slab, row FROM vector WHERE chunk = ? AND row >= 0", (chunk,))
     index.db.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
-    last_chunk = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunk')"
     hashes = [(hash_embedded_text(words),) for words in {embedded.text, embedded.text_alone}]
-    index.db.executemany(f"INSERT OR REPLACE INTO gone VALUES (?, {last_chunk})", hashes)
+    index.db.executemany(_RECORD_GONE.format(last_chunk=index.LAST_CHUNK), hashes)
 
 
 def _delete_run(index: IndexConnection, run: Run) -> None:
@@ -473,8 +465,8 @@ def _mark_abandoned_turns(index: IndexConnection, run: Run, parsed: ParsedLines)
         AND entry IS NOT NULL"""
     turn_rows = index.select(query, run.run_id, source.session, source.generation)
     changes = [
-        (int(entry in abandoned_entries), key)
+        (entry in abandoned_entries, key)
         for key, entry, was_abandoned in turn_rows
-        if was_abandoned != int(entry in abandoned_entries)
+        if bool(was_abandoned) != (entry in abandoned_entries)
     ]
     index.db.executemany("UPDATE turn SET abandoned = ? WHERE id = ?", changes)

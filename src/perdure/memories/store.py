@@ -134,7 +134,7 @@ class Memories:
 
     def _list_rows(self, prefix: str, kind: str, *, every: bool) -> list[Memory]:
         """Return every memory below a folded path and of a kind, or only the current ones of them; newest first."""
-        condition = "1" if every else "superseded_by IS NULL AND NOT retired"
+        condition = "TRUE" if every else "superseded_by IS NULL AND NOT retired"
         values = [kind] if kind else []
         condition += " AND kind = ?" if kind else ""
         if prefix:
@@ -407,7 +407,7 @@ class Memories:
     def _list_alike(self, memory_text: str, project: str | None, agent: str) -> list[Memory]:
         """Return the current memories of this project that share telling words with a text, the newest first."""
         words = sorted(subject.read_subject(memory_text).words, key=len, reverse=True)[:_MAX_COMPARED_WORDS]
-        n_shared = " + ".join(["(instr(lower(text), ?) > 0)"] * len(words)) or "0"
+        n_shared = " + ".join(["CASE WHEN instr(lower(text), ?) > 0 THEN 1 ELSE 0 END"] * len(words)) or "0"
         condition = f"superseded_by IS NULL AND NOT retired AND agent = ? AND project = ? AND ({n_shared}) >= ?"
         n_needed = min(_MIN_SHARED_WORDS, len(words)) or 1
         return memory_rows.list_memories(self.index(), self.user, condition, agent, project or "", *words, n_needed)
@@ -592,7 +592,7 @@ class SharedMemories:
 
     def list_memories(self, *, every: bool = False) -> list[Memory]:
         """Return the current memories, newest first; with `every`, superseded ones too."""
-        return [memory for memory in self._query("1") if every or memory.is_current]
+        return [memory for memory in self._query("TRUE") if every or memory.is_current]
 
     def get(self, identifier: str) -> Memory:
         """Return the memory with this id, or with the one id that begins with it. Raises MemoryMissing."""

@@ -196,9 +196,8 @@ class IndexCandidates:
         """Return those of these turns that belong to others: the readable ones, or the others."""
         if not self._visible.other_owners:
             return set()
-        query = (
-            "SELECT turn.id, turn.run FROM turn JOIN run ON run.id = turn.run WHERE turn.id IN ({}) AND user IS NOT ?"
-        )
+        query = """SELECT turn.id, turn.run FROM turn JOIN run ON run.id = turn.run
+            WHERE turn.id IN ({}) AND run.user IS DISTINCT FROM ?"""
         rows = self._query_in(query, turns, self._visible.own_user)
         readable_runs = visibility.filter_readable(self.index, self._visible, {run for _, run in rows})
         return {turn for turn, run in rows if (run in readable_runs) == is_readable}

@@ -22,7 +22,7 @@ from perdure.delivery.queue import DeliveryQueue
 from perdure.delivery.targets import check_target
 from perdure.errors import Busy, ConfigFault, IndexFault, NotFound, PerdureError
 from perdure.home import Home
-from perdure.index import catchup, store
+from perdure.index import catchup
 from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
 from perdure.report import answers, probe_runs
@@ -145,7 +145,7 @@ def check_disk(home: Home) -> Iterator[HealthCheck]:
 
 def check_index(home: Home) -> Iterator[HealthCheck]:
     """Check how far the index is behind the archive."""
-    if store.find_current_file(home.path) is None and home.archive.ledger.get_last_change() == 0:
+    if not home.connections.has_index() and home.archive.ledger.get_last_change() == 0:
         yield HealthCheck("index", "ok", "none yet; the first import creates it")
         return
     n_behind = catchup.count_unprojected(home.index(), home.archive)

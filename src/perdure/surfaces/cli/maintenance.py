@@ -355,7 +355,7 @@ def _check_data_path(home: Home) -> Iterator[HealthCheck]:
 
 
 def _check_index(home: Home) -> Iterator[HealthCheck]:
-    if store.find_current_file(home.path) is not None:
+    if home.connections.has_index():
         try:
             with home.index().begin_write():
                 pass

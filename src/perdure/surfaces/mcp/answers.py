@@ -91,7 +91,7 @@ def recall(home: Home, message: str, *, cwd: str | None) -> str:
 
 def _has_no_captures(home: Home) -> bool:
     """Return True if there is no index because nothing was captured yet."""
-    return not (home.path / "index.db").is_symlink() and next(home.archive.walk(), None) is None
+    return not home.connections.has_index() and next(home.archive.walk(), None) is None
 
 
 def build_context(home: Home, message: str, *, cwd: str | None) -> str:

