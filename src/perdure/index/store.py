@@ -430,6 +430,12 @@ class IndexConnection:
         self.db.execute(query, values)
         return self.db.last_insert_rowid()
 
+    def record_gone(self, hashes: Iterable[bytes]) -> None:
+        """Record that embedded texts are gone, by their hashes, so that the embedding cache drops them."""
+        query = f"""INSERT INTO gone VALUES (?, {self.LAST_CHUNK})
+          ON CONFLICT(name) DO UPDATE SET after = excluded.after"""
+        self.db.executemany(query, [(text_hash,) for text_hash in hashes])
+
     def open_slab(self, number: int, owner: int, dimension: int) -> Any:  # noqa: ARG002
         """Return the rows of a slab that this index holds itself; None: they are in files beside it."""
         return None

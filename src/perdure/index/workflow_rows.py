@@ -79,6 +79,7 @@ def add_turn(index: IndexConnection, turn: int, source: Source, *, role: str, at
     index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (index.add_facet(AGENT_KIND, agent_name), turn))
     if role == "assistant":
         user, agent = index.add_name("user", source.user), index.add_name(AGENT_KIND, agent_name)
+        index.hold_names(user, (agent,))
         values = (turn, user, agent, at_ms, offset)
         index.db.execute("INSERT INTO workflow_turn(turn, user, agent, at_ms, offset) VALUES (?, ?, ?, ?, ?)", values)
 
@@ -91,8 +92,7 @@ def delete_turn(index: IndexConnection, turn: int) -> None:
         if topic is not None:
             clear_topics(index, user, agent)
         if embedded is not None:
-            last_chunk = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunk')"
-            index.db.execute(f"INSERT OR REPLACE INTO gone VALUES (?, {last_chunk})", (embedded,))
+            index.record_gone([embedded])
         index.db.execute("DELETE FROM workflow_turn WHERE turn = ?", (turn,))
 
 

@@ -407,16 +407,11 @@ def _drop_vectors(index: IndexConnection, turn: int) -> None:
             _delete_vectors(index, chunk, embedded)
 
 
-_RECORD_GONE = """INSERT INTO gone VALUES (?, {last_chunk})
-  ON CONFLICT(name) DO UPDATE SET after = excluded.after"""
-
-
 def _delete_vectors(index: IndexConnection, chunk: int, embedded: EmbeddedText) -> None:
     """Turn a chunk's rows in the slabs into holes, and record the hashes of its text for the embedding cache."""
     index.db.execute("INSERT INTO hole(slab, row) SELECT slab, row FROM vector WHERE chunk = ? AND row >= 0", (chunk,))
     index.db.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
-    hashes = [(hash_embedded_text(words),) for words in {embedded.text, embedded.text_alone}]
-    index.db.executemany(_RECORD_GONE.format(last_chunk=index.LAST_CHUNK), hashes)
+    index.record_gone(hash_embedded_text(words) for words in {embedded.text, embedded.text_alone})
 
 
 def _delete_run(index: IndexConnection, run: Run) -> None:
