@@ -75,8 +75,8 @@ class TierBackEnd:
                 self._check_redis()
             else:
                 self._check_blobs()
-        except (TierFault, UsageError, OSError, ValueError) as error:  # a client says much more than its first line
-            reason = error.detail if isinstance(error, PerdureError) else str(error)
+        except (PerdureError, OSError, ValueError) as error:  # a client says much more than its first line
+            reason = error.detail if isinstance(error, TierFault | UsageError) else str(error)
             raise TierFault(mask(reason.partition("\n")[0])) from error
 
     def _check_redis(self) -> None:
