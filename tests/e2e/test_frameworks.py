@@ -578,7 +578,7 @@ def test_program_of_the_guide_remembers_after_a_restart(number, package, tmp_pat
 
 def test_store_of_the_guide_answers(tmp_path):
     pytest.importorskip("langgraph")
-    done = run_program("import perdure\n" + BLOCKS[1], tmp_path / "home")
+    done = run_program(BLOCKS[1], tmp_path / "home")
     assert done.stdout == "Ann drinks green tea in the morning.\n"
 
 

@@ -167,7 +167,9 @@ def test_context_and_search_are_of_one_agent(project: Project) -> None:
     shown = project.run("context", "--agent", "researcher").stdout
     titles = [line for line in shown.splitlines() if line.startswith("## ")]
     assert [title.split()[1] for title in titles] == ["Summary", "Newest", "Checkpoint", "Notes", "From"]
-    assert "researcher in report-8, step s1" in shown and "harbour fee" in shown and "ferry" not in shown
+    of_step, _, of_agent = shown.partition("## From all workflows of this agent")
+    assert "researcher in report-8, step s1" in of_step and "harbour fee" in of_step and "ferry" not in of_step
+    assert "ferry market" in of_agent and "outline" not in of_agent
     assert KEY not in shown and "[secret:anthropic]" in shown
     older = project.answer("context", "--agent", "researcher", "--workflow", "report-7")
     assert older["step"] == "s1" and len(older["bundle"]["recent_turns"]) == 3

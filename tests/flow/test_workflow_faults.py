@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,11 +16,12 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import Busy
+from perdure.errors import Busy, UsageError
 from perdure.home import Home
 from perdure.workflow.memory import WorkflowMemory
 from perdure.workflow.redis_store import TTL_S
 from perdure.workflow.tier_queue import PAUSE_S
+from perdure.workflow.unified_memory import UnifiedMemory
 from rig.tier_kills import Killing
 from rig.tier_servers import ObjectServer, RedisServer
 from rig.workflow import Athena, Clock, log
@@ -262,6 +264,28 @@ def test_an_error_never_overwrites_a_success(redis_url, tmp_path, home):
     assert [turn.result for turn in memory.read_tail(9)] == [turn.result for turn in memory.export()] == results
     assert all(result in memory.read_scratchpad() for result in results)
     memory.close()
+
+
+def test_a_checkpoint_that_is_no_text_holds_up_no_later_one(redis_url):
+    """Half a pair of surrogates, as a program finds it in a file name, cannot be sent as it is."""
+    memory = WorkflowMemory("wf", "s1", "ada", redis_store=redis_url)
+    memory.save_checkpoint({"name": "\ud800.txt"})
+    assert memory.load_checkpoint() == '{"name": "?.txt"}'
+    memory.save_checkpoint("2")
+    assert memory.load_checkpoint() == "2" and memory.flush()
+    memory.close()
+
+
+def test_a_memory_is_closed_once_and_says_so(tmp_path, home):
+    async def run() -> None:
+        async with UnifiedMemory("wf", "s1", "ada", blob_storage=tmp_path / "blobs", home=home) as memory:
+            await memory.log_turn("t1", "Look.", "http_get", "200 OK", 1)
+            await memory.close()
+            await memory.close()
+            with pytest.raises(UsageError, match="closed"):
+                await memory.log_turn("t2", "Look.", "http_get", "200 OK", 1)
+
+    asyncio.run(run())
 
 
 def test_a_pause_of_the_capture_holds_for_the_archive_alone(tmp_path, home):

@@ -62,18 +62,20 @@ class FolderBlobs:
 
     def read_newest(self, log: str, k: int) -> list[bytes]:
         """Read a file from its end."""
-        data = b""
+        blocks: list[bytes] = []  # the last one first
+        n_lines = 0
         try:
             with (self._root / f"{log}.jsonl").open("rb") as file:
                 offset = file.seek(0, os.SEEK_END)
-                while offset and data.count(b"\n") <= k:
+                while offset and n_lines <= k:
                     start = max(0, offset - _BLOCK_BYTES)
                     file.seek(start)
-                    data = file.read(offset - start) + data
+                    blocks.append(file.read(offset - start))
+                    n_lines += blocks[-1].count(b"\n")
                     offset = start
         except FileNotFoundError:
             return []
-        lines = [line for line in data.split(b"\n") if line]
+        lines = [line for line in b"".join(reversed(blocks)).split(b"\n") if line]
         return lines[-k:] if k > 0 else []
 
     def put(self, name: str, data: bytes) -> None:

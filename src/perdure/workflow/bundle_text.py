@@ -15,11 +15,12 @@ def render_bundle(bundle: MemoryBundle) -> str:
     """Return the five parts in the order of the bundle, secrets masked; a part that is empty says so."""
     turns = [render_turn(WorkflowTurn(**fields)) for fields in bundle["recent_turns"]]
     semantic = bundle["athena_context"]
+    agent_text = json.dumps(semantic, ensure_ascii=False, indent=1, default=str) if semantic else ""
     parts = {
         "Summary of the workflow so far": bundle["ltm_summary"],
         "Newest turns of the workflow": "\n\n".join(turns),
         "Checkpoint of this step": bundle["checkpoint"],
         "Notes of this step": bundle["scratchpad"],
-        "From earlier workflows": json.dumps(semantic, ensure_ascii=False, indent=1, default=str) if semantic else "",
+        "From all workflows of this agent": agent_text,
     }
     return mask("\n\n".join(f"## {title}\n\n{text or _NOTHING}" for title, text in parts.items())) + "\n"

@@ -28,6 +28,7 @@ from perdure.workflow.turn_archive import N_TOGETHER, TurnArchive
 from perdure.workflow.turns import (
     WorkflowTurn,
     abridge_turns,
+    clean_text,
     decode_turns,
     encode_turn,
     make_turn,
@@ -201,6 +202,7 @@ class WorkflowMemory:
         state: JSON, or what becomes JSON. The server has it when this returns, or is down: then it waits.
         """
         text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
+        text = clean_text(text)  # a write that no server can take would wait for ever, and all later ones behind it
         if (redis := self._redis) is not None:
             key = f"{time.time_ns()}"
             self._queues["checkpoint"].write(key, lambda: redis.set_text(redis.checkpoint_key, text))

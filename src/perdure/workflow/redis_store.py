@@ -30,7 +30,7 @@ return entry_id
 def connect(redis_store: Any) -> Any:
     """Return the client of a store: an address, or a client that the caller has. Nothing is sent yet.
 
-    Raises PackageMissing without redis-py, UsageError for an asynchronous client.
+    Raises PackageMissing without redis-py, UsageError for an asynchronous client, or an address that is none.
     """
     if not isinstance(redis_store, str):
         if type(redis_store).__module__.partition(".")[2].startswith("asyncio"):
@@ -42,9 +42,11 @@ def connect(redis_store: Any) -> Any:
         from redis.retry import Retry
     except ModuleNotFoundError as error:
         raise PackageMissing("pip install 'perdure[workflow]'") from error
-    return redis.Redis.from_url(
-        redis_store, socket_connect_timeout=_CONNECT_S, socket_timeout=_ANSWER_S, retry=Retry(NoBackoff(), 0)
-    )  # the tier's own queue tries again
+    limits = {"socket_connect_timeout": _CONNECT_S, "socket_timeout": _ANSWER_S}
+    try:  # the tier's own queue tries again
+        return redis.Redis.from_url(redis_store, retry=Retry(NoBackoff(), 0), **limits)
+    except ValueError as error:
+        raise UsageError(f"redis_store: {error}") from error
 
 
 class RedisStore:

@@ -7,6 +7,7 @@ readings of topics are noted in the journal, because a topic that is read fades 
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from perdure.workflow import heat, turn_archive
 from perdure.workflow.relations import find_relations
 from perdure.workflow.topic_upkeep import decode_topic, update_topics
 from perdure.workflow.topics import MAX_TOPICS, Topic, find_retractions
-from perdure.workflow.turns import abridge, to_name_part
+from perdure.workflow.turns import abridge_masked, to_name_part
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -38,8 +39,10 @@ MAX_EVENTS_CHARS = 6_000  # of all events of a context
 _MAX_FIELD_CHARS, _MIN_FIELD_CHARS = 600, 80
 _LINE_CHARS = 120  # of an event that the limit leaves out
 _CATCH_UP_S = 0.5
+_SORT_S = 1.0  # that a reader sorts, and the batch that it is at; the next reading or the job goes on
 _EMBED_S = 2.0  # that a search embeds what has no vector yet
 _N_RANKED, _RANK_OFFSET, _WORDS_WEIGHT = 20, 10, 0.5  # of the ranks by meaning and by words that a search fuses
+_WITHHELD = "(left out: it reads like an order to a model; `perdure search` finds it)"
 _ACTIONS_ALONE = "perdure.note"  # step of what is noted outside of a step
 
 
@@ -84,8 +87,8 @@ class SemanticHome:
 
         `stm_events`: at most `limit` of the newest turns, oldest first; `stm_earlier`: a line for each older turn that
         is in no topic yet; `mtm_chains`: topics, the hottest first; `ltm_facts`: what they say of things; `heat_score`:
-        of the hottest. Secrets are masked, and all of it has at most about 25,000 characters. What is told counts as
-        read.
+        of the hottest. Secrets are masked, what reads like an order to a model is left out, and all of it has at most
+        about 25,000 characters. What is told counts as read.
         """
         index = self._catch_up(agent_id)
         name = self._to_agent(agent_id)
@@ -97,13 +100,14 @@ class SemanticHome:
         shown = turns[max(0, len(turns) - limit) :] if limit > 0 else []
         earlier = turns[: len(turns) - len(shown)]
         self._note_reading([hot.topic for hot in hot_topics], now)
-        return {
+        context = {
             "stm_events": show_events(shown),
             "stm_earlier": [one_line(mask(turn.text), _LINE_CHARS) for turn in earlier[-MAX_EVENTS:]],
             "mtm_chains": [show_topic(hot) for hot in hot_topics],
             "ltm_facts": self._read_facts(index, hot_topics),
             "heat_score": round(hot_topics[0].heat, 3) if hot_topics else 0.0,
         }
+        return {name: self._withhold_orders(value) for name, value in context.items()}
 
     def list_topics(self, agent_id: str, *, with_archived: bool = False) -> list[HotTopic]:
         """Return the topics of an agent, the hottest first; those that have faded only if asked for."""
@@ -159,7 +163,13 @@ class SemanticHome:
         if self._home.writable:
             with suppress(Busy, DiskFull, ReadOnlyHome, ModelFault):  # what is there is told all the same
                 self._home.upkeep.catch_up_for_search(index, limit_s=_CATCH_UP_S)
-                update_topics(self._home, now=self.now(), agent=self._to_agent(agent_id))
+                deadline_s = time.monotonic() + _SORT_S
+                update_topics(
+                    self._home,
+                    now=self.now(),
+                    agent=self._to_agent(agent_id),
+                    stop=lambda: time.monotonic() > deadline_s,
+                )
         return index
 
     def _read_newest(self, index: IndexConnection, name: str, limit: int) -> list[StoredTurn]:
@@ -195,6 +205,18 @@ class SemanticHome:
             for subject, verb, target, weight, source in rows[:N_FACTS]
         ]
 
+    def _withhold_orders(self, value: Any) -> Any:
+        """Return a part of a context without what reads like an order to a model: a later session might obey it."""
+        if isinstance(value, dict):
+            return {name: self._withhold_orders(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [self._withhold_orders(part) for part in value]
+        find = self._home.floor.find_injections
+        if not isinstance(value, str) or not find(value):
+            return value
+        text = "\n".join(_WITHHELD if find(line) else line for line in value.split("\n"))
+        return _WITHHELD if find(text) else text
+
     def _note_reading(self, told: Sequence[Topic], now: datetime) -> None:
         """Write into the journal which topics were told; a reading that would not count is not written."""
         if not told or not self._home.writable:
@@ -223,9 +245,9 @@ def show_events(turns: Sequence[StoredTurn]) -> list[dict[str, Any]]:
         event = {
             "timestamp": _to_instant(turn.at_ms).isoformat(),
             "workflow_id": turn.workflow,
-            "thought": abridge(mask(turn.thought), max_chars),
-            "action": abridge(mask(turn.action), max_chars),
-            "result": abridge(mask(turn.result), max_chars),
+            "thought": abridge_masked(turn.thought, max_chars),
+            "action": abridge_masked(turn.action, max_chars),
+            "result": abridge_masked(turn.result, max_chars),
         }
         if turn.turn_id in retractions:
             event["taken_back"] = one_line(mask(by_id[retractions[turn.turn_id]].text), _LINE_CHARS)

@@ -179,7 +179,7 @@ class TierQueue:
                 self._n_failures, self._status.last_error = 0, ""
                 return True
             self._status.failed += 1
-            self._status.last_error = str(error)
+            self._status.last_error = error.detail if isinstance(error, TierFault) else str(error)
             self._n_failures += 1
             if self._n_failures >= MAX_FAILURES:
                 self._paused_until_s = self._clock() + PAUSE_S

@@ -75,8 +75,8 @@ class TierBackEnd:
                 self._check_redis()
             else:
                 self._check_blobs()
-        except (TierFault, UsageError, OSError, ValueError) as error:  # a client says much more than its first line
-            reason = error.detail if isinstance(error, PerdureError) else str(error)
+        except (PerdureError, OSError, ValueError) as error:  # a client says much more than its first line
+            reason = error.detail if isinstance(error, TierFault | UsageError) else str(error)
             raise TierFault(mask(reason.partition("\n")[0])) from error
 
     def _check_redis(self) -> None:
@@ -280,17 +280,23 @@ def list_conflicts(path: Path, variables: Mapping[str, str]) -> list[str]:
 
 
 def add_to_env_file(path: Path, variables: Mapping[str, str]) -> list[str]:
-    """Append what the file does not have, to a file of mode 0600 if it is new. Return the names that were added."""
+    """Append what the file does not have, to a file of mode 0600 if it is new. Return the names that were added.
+
+    Raises UsageError if it cannot be written.
+    """
     present = read_env_file(path)
     added = {name: value for name, value in variables.items() if name not in present}
     if added:
         is_new = not path.exists()
         text = "" if is_new else path.read_text(encoding="utf-8", errors="replace")
         separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        with path.open("a", encoding="utf-8") as file:
-            if is_new:
-                path.chmod(0o600)
-            file.write(f"{separator}{_HEADER}{_format_lines(added)}")
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                if is_new:
+                    path.chmod(0o600)
+                file.write(f"{separator}{_HEADER}{_format_lines(added)}")
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written ({error.strerror}): name another --env-file") from error
     return list(added)
 
 

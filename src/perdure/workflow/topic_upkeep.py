@@ -69,7 +69,7 @@ def update_topics(
     for number, name in workflow_rows.list_agents(index, user) if user is not None else ():
         if agent is None or name == agent:
             sorter = _Sorter(home, index, user or 0, number, now)
-            while not stop() and sorter.sort_batch():
+            while sorter.sort_batch() and not stop():
                 pass
             result = replace(
                 result,

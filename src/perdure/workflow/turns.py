@@ -20,6 +20,8 @@ MAX_FIELD_CHARS = 2_000  # of one text of a turn in a bundle
 MAX_TURNS_CHARS = 24_000  # of all recent turns in a bundle, about 6,000 tokens
 MAX_NOTES_CHARS = 12_000  # of the scratchpad in a bundle
 _MIN_FIELD_CHARS = 200
+_MASKED_CHARS = 20_000  # of a text that are looked at for secrets: many more than are shown
+_CUT_CHARS = 1_000  # of those that are not shown: a secret that was cut off is not known as one
 _N_TEXTS = 3  # of a turn: thought, action, result
 _MAX_PART_CHARS = 120  # of a file's name; a longer one ends in a hash
 
@@ -134,6 +136,18 @@ def abridge(text: str, max_chars: int) -> str:
     )
 
 
+def abridge_masked(text: str, max_chars: int) -> str:
+    """Return a text as `abridge` does, with secrets masked. Of a long one only the beginning is looked at.
+
+    >>> abridge_masked("password=hunter2hunter2 is it", 100)
+    'password=[secret:password] is it'
+    """
+    if len(text) <= _MASKED_CHARS:
+        return abridge(mask(text), max_chars)
+    beginning = mask(text[:_MASKED_CHARS])[:-_CUT_CHARS][:max_chars]
+    return f"{beginning}… (showing {len(beginning):,} of {len(text):,} characters)"
+
+
 def abridge_turns(turns: Sequence[WorkflowTurn]) -> list[WorkflowTurn]:
     """Return the turns with short texts, secrets masked: together at most MAX_TURNS_CHARS for up to 40 turns."""
     max_chars = MAX_TURNS_CHARS // (_N_TEXTS * max(1, len(turns)))
@@ -141,19 +155,27 @@ def abridge_turns(turns: Sequence[WorkflowTurn]) -> list[WorkflowTurn]:
     return [
         msgspec.structs.replace(
             turn,
-            thought=abridge(mask(turn.thought), max_chars),
-            action=abridge(mask(turn.action), max_chars),
-            result=abridge(mask(turn.result), max_chars),
+            turn_id=abridge(turn.turn_id, _MIN_FIELD_CHARS),
+            thought=abridge_masked(turn.thought, max_chars),
+            action=abridge_masked(turn.action, max_chars),
+            result=abridge_masked(turn.result, max_chars),
         )
         for turn in turns
     ]
 
 
 def render_turn(turn: WorkflowTurn) -> str:
-    """Return a turn as Markdown; a text that is empty has no line."""
-    heading = f"### {turn.turn_id} ({turn.timestamp[:19]}Z, {turn.tokens} tokens)\n\n"
+    """Return a turn as Markdown; a text that is empty has no line.
+
+    Further lines of a text are indented: none of them can pass for a heading or a line of this form.
+    """
+    heading = f"### {_indent(turn.turn_id)} ({turn.timestamp[:19]}Z, {turn.tokens} tokens)\n\n"
     rows = [("Thought", turn.thought), ("Action", turn.action), ("Result", turn.result)]
-    return heading + "\n".join(f"- **{label}:** {text}" for label, text in rows if text)
+    return heading + "\n".join(f"- **{label}:** {_indent(text)}" for label, text in rows if text)
+
+
+def _indent(text: str) -> str:
+    return "\n  ".join(text.splitlines())
 
 
 def render_notes(turns: Sequence[WorkflowTurn], *, has_earlier: bool = False) -> str:
@@ -164,7 +186,7 @@ def render_notes(turns: Sequence[WorkflowTurn], *, has_earlier: bool = False) ->
     blocks: list[str] = []
     n_chars = 0
     for turn in reversed(abridge_turns(turns)):
-        block = render_turn(turn)
+        block = abridge(render_turn(turn), MAX_NOTES_CHARS)
         n_chars += len(block)
         if blocks and n_chars > MAX_NOTES_CHARS:
             has_earlier = True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
+from perdure.errors import UsageError
 from perdure.workflow.athena import AthenaClient, AthenaMemory
 from perdure.workflow.memory import N_TAIL, BackEnds, MemoryBundle, WorkflowMemory
 from perdure.workflow.tier_queue import TierStatus
@@ -32,6 +33,7 @@ class UnifiedMemory:
             self._home = back_ends["home"] = home.clone_for_thread()
         self._agent_id, self._athena_client = agent_id, back_ends.get("athena_client")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="perdure-workflow")
+        self._is_closed = False
         self._memory = WorkflowMemory(workflow_id, step_id, agent_id, **back_ends)
 
     async def __aenter__(self) -> UnifiedMemory:
@@ -92,11 +94,16 @@ class UnifiedMemory:
         return await AthenaMemory.create(self._agent_id, client) if isinstance(client, AthenaClient) else None
 
     async def close(self) -> None:
-        """Try again what waits, let the home archive what it took, and end the thread."""
+        """Try again what waits, let the home archive what it took, and end the thread. A second time does nothing."""
+        if self._is_closed:
+            return
         await self._call(self._memory.close)
+        self._is_closed = True
         self._thread.shutdown()
         if self._home is not None:
             self._home.close()
 
     async def _call(self, call: Callable[[], Value]) -> Value:
+        if self._is_closed:
+            raise UsageError("this memory is closed: make another one")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -19,5 +19,5 @@ def test_every_part_has_its_place_and_secrets_are_masked():
         "- **Thought:** Look.\n- **Action:** get\n\n"
         '## Checkpoint of this step\n\n{"url": "postgres://ada:[secret:password]@host/x"}\n\n'
         "## Notes of this step\n\n(nothing)\n\n"
-        '## From earlier workflows\n\n{\n "stm_events": [\n  "met Ann"\n ]\n}\n'
+        '## From all workflows of this agent\n\n{\n "stm_events": [\n  "met Ann"\n ]\n}\n'
     )

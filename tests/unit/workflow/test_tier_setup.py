@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.errors import TierFault, UsageError
+from perdure.errors import DiskFull, TierFault, UsageError
+from perdure.workflow.redis_store import connect
 from perdure.workflow.tier_setup import (
     add_to_env_file,
     choose_blobs,
@@ -45,6 +46,30 @@ def test_new_file_is_for_its_owner_alone(tmp_path):
     assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
     keep_variables(tmp_path, OWN_REDIS)
     assert stat.S_IMODE((tmp_path / "tiers" / "tiers.env").stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot be written .No such file or directory.: name another --env-file"):
+        add_to_env_file(tmp_path / "none" / ".env", OWN_REDIS)
+
+
+def test_a_disk_that_is_full_is_a_tier_that_is_down(tmp_path, monkeypatch):
+    (tmp_path / "blobs").mkdir()
+
+    def put(*_: object) -> None:
+        raise DiskFull(str(tmp_path))
+
+    back_end = make_blobs(tmp_path, str(tmp_path / "blobs"), {})
+    monkeypatch.setattr("perdure.workflow.blobs.FolderBlobs.put", put)
+    with pytest.raises(TierFault, match="The disk is full"):
+        back_end.check()
+
+
+def test_an_address_that_is_none_is_refused_and_says_why():
+    pytest.importorskip("redis")
+    for address in ("localhost:6379", "http://localhost"):
+        with pytest.raises(UsageError, match=r"redis_store: .*redis://"):
+            connect(address)
 
 
 def test_environment_counts_before_the_file_and_the_home(tmp_path, monkeypatch):

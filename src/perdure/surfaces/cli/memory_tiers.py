@@ -189,6 +189,8 @@ def _check_back_end(name: str, back_end: TierBackEnd | None) -> dict[str, Any]:
         advice = "`perdure memory init` starts it again"
         if back_end.server is None:
             advice = "start it, or correct its address; `perdure memory init --own` starts one for this home"
+        if name == "blobs" and "://" not in back_end.address:
+            advice = "make it writable, or correct its address; `perdure memory init` makes a folder that is missing"
         if back_end.server is not None and back_end.server.is_running:
             advice = f"its process runs: see {back_end.server.log_path}, or `perdure memory stop` and `init`"
         row |= {"state": "down", "reason": fault.detail, "advice": advice}
