@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -30,7 +29,7 @@ from benchmarks.peers.__main__ import DATA, ENVIRONMENT
 from benchmarks.peers.install import ROOT
 from benchmarks.peers.serve import watch_network
 from benchmarks.table.report import PAGE, RESULTS, render_set, write_page
-from benchmarks.table.systems import PEER_NAMES, Blocks, Outside, OutsideRun, OwnSystems, find_peer
+from benchmarks.table.systems import PEER_NAMES, Blocks, Outside, OutsideRun, OwnSystems, find_peer, read_adapter
 from perdure.eval import measures
 from perdure.eval.block_quality import measure_blocks
 from perdure.eval.block_sets import Block, find_half, open_set
@@ -150,11 +149,7 @@ def _iterate_block_rows(blocks_by_system: Mapping[str, Blocks]) -> Iterator[dict
 
 def list_outside(options: argparse.Namespace) -> list[Outside]:
     """Return the systems with a process of their own, in the order in which they were named."""
-    adapters = [adapter.partition("=")[::2] for adapter in options.adapter]
-    return [
-        *(find_peer(name, options.cache) for name in options.peers),
-        *(Outside(name, shlex.split(line)) for name, line in adapters),
-    ]
+    return [*(find_peer(name, options.cache) for name in options.peers), *options.adapter]
 
 
 def leave_network() -> bool:
@@ -172,7 +167,9 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="*", default=SETS, choices=(*SETS, *MORE_SETS))
     parser.add_argument("--with", nargs="*", default=[], choices=PEER_NAMES, dest="peers")
-    parser.add_argument("--adapter", action="append", default=[], metavar="NAME=COMMAND", help="a system of yours")
+    parser.add_argument(
+        "--adapter", action="append", default=[], type=read_adapter, metavar="NAME=COMMAND", help="a system of yours"
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="folder with sde_dev and the dialogues")
     parser.add_argument("--transcripts", type=Path, default=DATA.parent / "transcripts")
     parser.add_argument(

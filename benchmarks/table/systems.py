@@ -6,7 +6,9 @@ for each question: of a system with a process of its own, a run that ended goes 
 
 from __future__ import annotations
 
+import argparse
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -121,14 +123,21 @@ class Outside(NamedTuple):
     """A system in a process of its own."""
 
     name: str
-    line: list[
-        str
-    ]  # the command, in which {folder} is an empty folder of its own; or, with one word, why there is none
+    line: list[str]  # the command, in which {folder} is an empty folder of its own
+    problem: str = ""  # why it cannot run
 
-    @property
-    def problem(self) -> str:
-        """The reason why it cannot run, or ""."""
-        return self.line[0] if len(self.line) == 1 else ""
+
+def read_adapter(words: str) -> Outside:
+    """Return the system that `NAME=COMMAND` describes. Raises ArgumentTypeError if it is not of this form.
+
+    >>> read_adapter("mine=python my_adapter.py").problem, read_adapter("mine=no-such-program").problem
+    ('', 'no program `no-such-program` here')
+    """
+    name, _, command_line = words.partition("=")
+    line = shlex.split(command_line)
+    if not (name and line):
+        raise argparse.ArgumentTypeError(f"{words!r} is not NAME=COMMAND")
+    return Outside(name, line, "" if shutil.which(line[0]) else f"no program `{line[0]}` here")
 
 
 def find_peer(name: str, cache: Path) -> Outside:
@@ -136,12 +145,14 @@ def find_peer(name: str, cache: Path) -> Outside:
     if name == "deja-vu":
         program = shutil.which("deja")
         driver = [sys.executable, str(ROOT / "benchmarks" / "peers" / "drive_deja.py")]
-        return Outside(name, [*driver, program, "{folder}"] if program else ["no program `deja` on the PATH"])
+        if program is None:
+            return Outside(name, [], "no program `deja` on the PATH")
+        return Outside(name, [*driver, program, "{folder}"])
     peer = next(peer for peer in PEERS if peer.name == name)
     python, weights = python_of(peer, cache), model(cache)
     for missing in (python, weights):
         if isinstance(missing, str):
-            return Outside(name, [f"not installed: {missing}"])
+            return Outside(name, [], f"not installed: {missing}")
     line = command(peer, MODES[name], Path(python), Path(weights), Path("{folder}"))
     if name == "mem0":
         line = [*line[:-1], "as-it-comes"]

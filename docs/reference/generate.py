@@ -115,7 +115,8 @@ def python() -> str:
 
 
 def _errors(top: type[PerdureError]) -> list[type[PerdureError]]:
-    return [top, *(below for kind in top.__subclasses__() for below in _errors(kind))]
+    kinds = (kind for kind in top.__subclasses__() if not kind.__name__.startswith("_"))  # those are not for users
+    return [top, *(below for kind in kinds for below in _errors(kind))]
 
 
 def _methods(kind: type, lead: str = "") -> list[str]:

@@ -20,6 +20,8 @@ from perdure.errors import ConfigFault, DiskFull, PackageMissing, ReadOnlyHome, 
 
 _CLIENT_OPTIONS = {"timeout": "60s", "connect_timeout": "3s"}  # 60 s: for one object of up to 8 MB on a slow line
 
+_ROLE_PATH = "/latest/api/token"  # where a machine of Amazon gets the keys of its role
+
 
 class Objects(Protocol):
     """A place for objects. Names are paths with slashes, below the place's own root."""
@@ -124,7 +126,11 @@ class S3Objects:
             yield
         except refusals as error:
             raise StoreRefused(f"{self._address} ({_shorten(error)})") from error
-        except (exceptions.BaseError, OSError) as error:
+        except exceptions.BaseError as error:
+            if _ROLE_PATH in str(error):  # without a key in the environment, the client asks for the machine's role
+                raise StoreRefused(f"{self._address} (AWS_ACCESS_KEY_ID is not set, no role answers)") from error
+            raise StoreAway(f"{self._address} ({_shorten(error)})") from error
+        except OSError as error:
             raise StoreAway(f"{self._address} ({_shorten(error)})") from error
 
 
@@ -147,6 +153,8 @@ def open_objects(address: str, *, endpoint: str = "", plain: bool = False) -> Ob
         return FolderObjects(folder)
     if not address.startswith("s3://"):
         raise ConfigFault(f'archive.store: {address!r} is neither "s3://bucket/prefix" nor a folder')
+    if not {".", ".."}.isdisjoint(address.split("/")):
+        raise ConfigFault(f"archive.store: {address!r} may not go up by '..': it would be another prefix")
     endpoint = endpoint or read_variable("AWS_ENDPOINT_URL") or ""
     is_plain = endpoint.startswith("http://")
     if is_plain and not plain and not _is_this_machine(endpoint):

@@ -42,7 +42,7 @@ from perdure.types import Run
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
     from perdure.archive.verify import VerifyResult
-    from perdure.archive_store.exchange import Collected, StoreStatus
+    from perdure.archive_store.exchange import CollectionCounts, StoreStatus
     from perdure.index.embed import FillResult
     from perdure.index.home_pictures import PictureResult
     from perdure.index.home_vectors import VectorStatus
@@ -444,13 +444,13 @@ class Upkeep:
 
     # its store --------------------------------------------------------------------------------------------
 
-    def collect(self) -> Collected:
+    def collect(self) -> CollectionCounts:
         """Merge what other machines put into the archive's store, if there is one. Raises StoreFault."""
-        from perdure.archive_store.exchange import Collected
+        from perdure.archive_store.exchange import CollectionCounts
 
         exchange = self._connections.exchange()
         if exchange is None:
-            return Collected(0, 0)
+            return CollectionCounts(0, 0)
         return exchange.collect(lambda folder, users: self.merge(folder, users=users))
 
     def collect_quietly(self) -> None:

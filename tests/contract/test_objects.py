@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.errors import ConfigFault, StoreAway, StoreFault
+from perdure.errors import ConfigFault, StoreAway, StoreFault, StoreRefused
 from perdure.objects import FolderObjects, Objects, open_objects
 from rig.tier_servers import ObjectServer, find_free_ports
 
@@ -81,6 +81,15 @@ def test_a_place_that_is_away_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
                 call()
 
 
+def test_missing_keys_are_named(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("obstore")
+    (port,) = find_free_ports(1)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{port}")  # no machine of Amazon
+    with pytest.raises(StoreRefused, match="AWS_ACCESS_KEY_ID is not set"):
+        open_objects("s3://bucket/x").get("FORMAT")
+
+
 def test_a_bucket_that_is_not_there_is_no_empty_store(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch):
     for name, value in object_server.environment.items():
         monkeypatch.setenv(name, value)
@@ -90,8 +99,8 @@ def test_a_bucket_that_is_not_there_is_no_empty_store(object_server: ObjectServe
 
 @pytest.mark.parametrize(
     ("address", "endpoint"),
-    [("gs://bucket/x", ""), ("bucket/x", ""), ("s3://bucket/x", "http://192.0.2.7:9000")],
-    ids=["another kind", "no full path", "readable on the way"],
+    [("gs://bucket/x", ""), ("bucket/x", ""), ("s3://bucket/x/../y", ""), ("s3://bucket/x", "http://192.0.2.7:9000")],
+    ids=["another kind", "no full path", "another prefix", "readable on the way"],
 )
 def test_an_address_that_is_not_meant_is_refused(address: str, endpoint: str):
     with pytest.raises(ConfigFault):

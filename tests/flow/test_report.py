@@ -305,3 +305,9 @@ def test_a_week_of_the_samples_ends_in_a_report(tmp_path: Path) -> None:
     assert sum(made.counts.values()) == len(made.outcomes) and made.counts["waiting"] == 0
     assert made.growth.n_turns > 60 and made.probe_runs[-1].n_answered > 3
     assert sum(sum(day.values()) for day in made.by_day.values()) == len(made.outcomes)
+
+
+def test_time_that_is_still_to_come_is_refused(opened_quiet) -> None:
+    home = opened_quiet()
+    told = CliRunner().invoke(cli, ["report", "--since", "2099-01-01", "--home", str(home.path)])
+    assert (told.exit_code, "still to come" in told.output) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -49,7 +50,7 @@ def test_adapter_of_the_page_answers_and_is_not_asked_twice(tmp_path: Path, monk
         blocks, cost = systems.OutsideRun(system, block_set, tmp_path / "set-mine").ask_all()
         assert blocks["whole memory"][0].find_answer() == 1
         assert cost["tokens_written"] is None and cost["hosts"] == []
-        gone = systems.Outside("mine", ["not installed: no such package"])
+        gone = systems.Outside("mine", [], "not installed: no such package")
         again, _ = systems.OutsideRun(gone, block_set, tmp_path / "set-mine").ask_all()
         assert [item.turn_id for item in again["whole memory"][0].items] == [
             item.turn_id for item in blocks["whole memory"][0].items
@@ -57,12 +58,22 @@ def test_adapter_of_the_page_answers_and_is_not_asked_twice(tmp_path: Path, monk
         assert systems.OutsideRun(gone, block_set, tmp_path / "other").ask_all() == "not installed: no such package"
 
 
+def test_adapter_may_be_one_program_and_is_refused_without_a_command(tmp_path: Path) -> None:
+    program = tmp_path / "mine"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    assert systems.read_adapter(f"mine={program}") == systems.Outside("mine", [str(program)])
+    for words in ("mine", "mine=", "=python mine.py"):
+        with pytest.raises(argparse.ArgumentTypeError, match="NAME=COMMAND"):
+            systems.read_adapter(words)
+
+
 def test_own_words_are_told_as_they_are_and_count_as_the_turn_that_they_quote(tmp_path: Path) -> None:
     source = write_set(tmp_path / "set")
     with open_set([source], tmp_path / "homes", vectors=False) as block_set:
         (question,) = block_set.questions
         (gold,) = question.gold
-        run = systems.OutsideRun(systems.Outside("mine", ["gone"]), block_set, tmp_path / "set-mine")
+        run = systems.OutsideRun(systems.Outside("mine", []), block_set, tmp_path / "set-mine")
         told = [{"text": "somebody said a port"}, {"text": "It is on 8443.", "id": f"{gold}#0"}]
         run._file.add(("whole memory", question.user, question.text), told, 3.0)
         block = run._to_block("whole memory", question)

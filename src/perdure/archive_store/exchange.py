@@ -60,7 +60,7 @@ class StoreStatus:
     warning: str  # why they wait, if the store could not be used; else ""
 
 
-class Collected(NamedTuple):
+class CollectionCounts(NamedTuple):
     """What came from the store."""
 
     n_objects: int
@@ -267,7 +267,7 @@ class StoreExchange:
 
     # collect ----------------------------------------------------------------------------------------------
 
-    def collect(self, merge: Merge) -> Collected:
+    def collect(self, merge: Merge) -> CollectionCounts:
         """Fetch what is new in the store and merge it into this archive. Raises StoreFault; the next call goes on."""
         n_objects = n_damaged = 0
         disk.make_folder(self._stage)
@@ -282,7 +282,7 @@ class StoreExchange:
                 n_bad = self._merge_objects(group, merge)
                 n_objects, n_damaged = n_objects + len(group) - n_bad, n_damaged + n_bad
             self.known.set_meta("collected", datetime.now(UTC).isoformat())
-        return Collected(n_objects, n_damaged)
+        return CollectionCounts(n_objects, n_damaged)
 
     def read_logs(self) -> None:
         """Read every log to its end. Raises StoreFault."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -26,12 +26,19 @@ _HASH_CHARS = 32
 _NAME_HASH_CHARS = 16
 _T = TypeVar("_T")
 
+# What an entry may name: nothing outside its store, where the store is a folder.
+WriterId = Annotated[str, msgspec.Meta(pattern=r"\Aw[0-9a-f]{16}\Z")]
+UserKey = Annotated[str, msgspec.Meta(pattern=r"\Au[0-9a-f]{16}\Z")]
+ObjectName = Annotated[
+    str, msgspec.Meta(pattern=r"\A(packs|journal)/w[0-9a-f]{16}/[0-9]{8,}-[0-9]+-[0-9a-f]{16}\.jsonl(\.zst)?\Z")
+]
+
 
 class PackRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pack: an object with runs of one user."""
 
-    name: str
-    user: str  # key of the user
+    name: ObjectName
+    user: UserKey
     sha256: str  # of the object
     n_bytes: int
     runs: tuple[tuple[str, str], ...]  # (run id, state)
@@ -40,8 +47,8 @@ class PackRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class LinesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An object with lines of the journals of one user."""
 
-    name: str
-    user: str
+    name: ObjectName
+    user: UserKey
     sha256: str
     n_bytes: int
     lines: tuple[tuple[str, str], ...]  # (id, key) of each event
@@ -50,14 +57,14 @@ class LinesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a writer's log: everything that it names counts from now on, or no longer."""
 
-    writer: str
+    writer: WriterId
     number: int  # from 1, without gaps
     prev: str  # sha256 of the entry before it; "" for the first
     at: str
     packs: tuple[PackRecord, ...] = ()
     journals: tuple[LinesRecord, ...] = ()
-    gone: tuple[str, ...] = ()  # objects that this entry replaces: they are deleted next
-    erased: tuple[str, ...] = ()  # keys of users of whom nothing may be here from before this entry
+    gone: tuple[ObjectName, ...] = ()  # objects that this entry replaces: they are deleted next
+    erased: tuple[UserKey, ...] = ()  # keys of users of whom nothing may be here from before this entry
 
 
 class WriterRecord(msgspec.Struct, frozen=True):
@@ -65,7 +72,7 @@ class WriterRecord(msgspec.Struct, frozen=True):
 
     number: int
     prev: str
-    writer: str
+    writer: WriterId
 
 
 def encode(record: LogEntry | WriterRecord) -> bytes:

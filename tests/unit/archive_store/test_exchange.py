@@ -317,6 +317,22 @@ def test_a_log_that_was_changed_is_named(tmp_path: Path, store: Path):
         home.upkeep.collect()
 
 
+@pytest.mark.parametrize("name", ["../precious", "packs/../../precious", "/etc/hostname", "log/w1/00000001"])
+def test_an_entry_that_names_another_file_is_refused(tmp_path: Path, store: Path, name: str):
+    precious = tmp_path / "precious"
+    precious.write_text("not of the store")
+    with perdure.open(make_home(tmp_path / "one", str(store))) as home:
+        capture(home, "s1", "first")
+        (first,) = (store / "log").glob("*/*")
+        entry = log.LogEntry(first.parent.name, 2, log.compute_hash(first.read_bytes()), "2026-01-01", gone=(name,))
+        (first.parent / "00000002").write_bytes(log.encode(entry))
+        (finding,) = home.upkeep.verify().findings
+        assert finding.severity == "problem" and "gone" in finding.what
+        with pytest.raises(DamagedStore):
+            home.upkeep.collect()
+    assert precious.read_text() == "not of the store"
+
+
 def test_a_run_that_is_lost_here_comes_from_the_store(tmp_path: Path, store: Path):
     with perdure.open(make_home(tmp_path / "one", str(store))) as home:
         capture(home, "s1", "first")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from perdure import text
+from perdure.errors import UsageError
 from perdure.report import own_report, probe_runs
 from perdure.report.cue_outcomes import OUTCOMES, CueOutcome
 from perdure.report.own_report import OwnReport
@@ -39,11 +40,14 @@ def report_command(shell: Shell, since: str | None, rows: int, ask: bool) -> Non
     takes. Exit status 1: recall answers fewer of these questions than a week before, by more than chance.
     """
     now = datetime.now(UTC)
+    since_at = parse_moment(since, now=now)
+    if since_at is not None and since_at > now:
+        raise UsageError(f"--since {since}: this time is still to come")
     with shell.open_home() as home:
         home.upkeep.catch_up()
         if ask:
             probe_runs.run_probes(home, now=now, limit_s=_PROBE_LIMIT_S)
-        report = own_report.make_report(home, now=datetime.now(UTC), since_at=parse_moment(since, now=now))
+        report = own_report.make_report(home, now=datetime.now(UTC), since_at=since_at)
     if shell.as_json:
         shell.print_json(_to_json(report))
     else:
