@@ -27,6 +27,7 @@ from perdure.recall.corrections import (
 from perdure.recall.cues import add_note, build_cues, mark_retracted, pack_cues, scan_cues
 from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.judge import Verdict, extract_stems
+from perdure.recall.pack import LONGEST_TEXTS
 from perdure.recall.plain import says_change
 from perdure.recall.rank import PlanVectors, Ranking, rank
 from perdure.recall.recaller import NO_CONTEXT, RecallContext
@@ -249,20 +250,8 @@ def _choose_turns(
     new_ids = [turn_id for turn_id in rank_ids(ranking.scores) if turn_id not in set(excluded_ids)][:N_DIVERSIFIED]
     if not new_ids:
         return []
-    best = max(ranking.scores[new_ids[0]], 1e-9)
     is_cut = bool(ranking.cosine)  # scores by words alone fall too fast
-    named_ids = {
-        turn_id
-        for sighting in assessment.name_sightings.values()
-        if sighting.rarity >= tuning.entity_rarity
-        for turn_id in sighting.newest
-    }
-    shares = {turn_id: ranking.scores[turn_id] / best for turn_id in new_ids}
-    scores = {
-        turn_id: share
-        for turn_id, share in shares.items()
-        if not is_cut or share >= tuning.weakest or turn_id in named_ids
-    }
+    scores = _cut_weak(candidates, assessment, new_ids, tuning) if is_cut else _share_scores(ranking, new_ids)
     measure_likeness = _make_likeness(candidates, new_ids)
     split = partial(
         split_repeats, read_stems=_make_stem_reader(candidates, assessment.truth), least_shared=tuning.repeated
@@ -285,6 +274,36 @@ def _choose_turns(
         chosen_ids += _find_closing(candidates, chosen_ids, excluded_ids)
     distinct_ids, repeated_ids = split(chosen_ids)
     return distinct_ids if is_cut else [*distinct_ids, *repeated_ids]
+
+
+def _share_scores(ranking: Ranking, turn_ids: Sequence[str]) -> dict[str, float]:
+    """Return the scores of turns, best first, as shares of the best of them."""
+    best = max(ranking.scores[turn_ids[0]], 1e-9)
+    return {turn_id: ranking.scores[turn_id] / best for turn_id in turn_ids}
+
+
+def _cut_weak(
+    candidates: CandidateSource, assessment: Assessment, turn_ids: Sequence[str], tuning: Tuning
+) -> dict[str, float]:
+    """Return the shares of the best score of those turns that match well enough, or hold a rare name of the message.
+
+    turn_ids: best first. The cut keeps a block short, so a weaker turn passes while the better ones together are short.
+    """
+    named_ids = {
+        turn_id
+        for sighting in assessment.name_sightings.values()
+        if sighting.rarity >= tuning.entity_rarity
+        for turn_id in sighting.newest
+    }
+    details = candidates.get_details(turn_ids)
+    scores: dict[str, float] = {}
+    n_chars = 0
+    for turn_id, share in _share_scores(assessment.ranking, turn_ids).items():
+        least = tuning.weakest if n_chars >= tuning.short_block else tuning.weakest_of_short
+        if share >= least or turn_id in named_ids:
+            scores[turn_id] = share
+            n_chars += min(len(details[turn_id].text), LONGEST_TEXTS[-1]) if turn_id in details else 0
+    return scores
 
 
 def _put_later_sessions_first(

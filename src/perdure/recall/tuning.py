@@ -33,6 +33,8 @@ class Tuning:
     questioned: float = 0.43  # taken from a short question of a person: it asks, too
     relevance: float = 0.9  # λ of maximal marginal relevance
     weakest: float = 0.5  # share of the best score that a cue without a rare name of the message needs, with vectors
+    weakest_of_short: float = 0.3  # the same, while the better ones together are shorter than `short_block`
+    short_block: int = 400  # characters of text; 0 switches it off
     same: float = 0.97  # from this likeness on a candidate only repeats a chosen one
     repeated: float = 0.7  # share of common words from which two memories say nearly the same
     newer_first: float = 0.5  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
@@ -67,6 +69,7 @@ REFERENCE = Tuning(
     cosine=0.0,
     full=0.0,
     announced=0.0,
+    short_block=0,
     relevance=0.5,
     newer_first=2.0,
 )  # rows X08 to X13

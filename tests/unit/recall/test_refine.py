@@ -114,17 +114,31 @@ def test_words_that_are_everywhere_cover_nothing_twice():
     assert cover_with_neighbours({}, held, {}) == {"a": 0.0, "b": 0.0}
 
 
-def test_a_cue_needs_a_share_of_the_best_score():
-    """With vectors; by words alone, where scores fall faster, every match may be told."""
+BERTH = "The berth of the pilot boat Kittiwake at the northern quay is number 14."
+
+
+def _tell_berth(best_text, **limits):
     turns = {f"t{n}": ("user", f"Boat number {n} has a red sail.") for n in range(6)}
-    turns["t9"] = ("user", "The berth of the pilot boat Kittiwake at the northern quay is number 14.")
+    turns["t9"] = ("user", best_text)
     rows = {key: [0.1, 0.99] for key in turns} | {"t9": [0.9, 0.43]}
     memory, asked = WrittenCandidates(turns, rows), plan("Which berth has the pilot boat Kittiwake?", now=NOW)
-    found = recall(memory, asked, RecallContext(ASKED, "all-minilm-l6-v2-int8", explain=True))
+    tuning = replace(DEFAULT, **limits)
+    return recall(memory, asked, RecallContext(ASKED, "all-minilm-l6-v2-int8", explain=True, tuning=tuning)), memory
+
+
+def test_a_cue_needs_a_share_of_the_best_score():
+    """With vectors; by words alone, where scores fall faster, every match may be told."""
+    found, memory = _tell_berth(BERTH, short_block=0)
     assert [cue.turn_id for cue in found.cues] == ["t9"]
     assert "matches much less than the best one" in found.passed_over["t1"]
-    everything = recall(
-        memory, asked, RecallContext(ASKED, "all-minilm-l6-v2-int8", tuning=replace(DEFAULT, weakest=0))
-    )
-    assert len(everything.cues) > 1
-    assert len(recall(memory, asked).cues) > 1
+    assert len(_tell_berth(BERTH, weakest=0, short_block=0)[0].cues) > 1
+    assert len(recall(memory, found.plan).cues) > 1
+
+
+def test_a_short_block_is_cut_less():
+    """A weaker turn passes while the better ones together are short, and none behind a long one."""
+    short, _ = _tell_berth(BERTH)
+    assert short.cues[0].turn_id == "t9" and len(short.cues) > 1
+    long, _ = _tell_berth(f"{BERTH} {'The harbour office has a plan of all quays. ' * 9}")
+    assert [cue.turn_id for cue in long.cues] == ["t9"]
+    assert [cue.turn_id for cue in _tell_berth(BERTH, weakest_of_short=0.9)[0].cues] == ["t9"]
