@@ -316,9 +316,7 @@ class IndexDamaged(IndexFault):
 
 
 class IndexUnreachable(IndexFault):
-    """The Postgres of the index does not answer, or not as it must. Captures go on, and `search` reads the archive
-    until it does: docs/operating.md.
-    """
+    """The Postgres of the index does not answer as it must. Search reads the archive until then: docs/operating.md."""
 
 
 class VectorsMissing(IndexFault):
