@@ -26,7 +26,7 @@ from perdure.index import catchup
 from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
 from perdure.report import answers, probe_runs
-from perdure.service import health, job_list
+from perdure.service import health
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
 from perdure.surfaces.units import format_count, format_size, format_time
@@ -219,6 +219,7 @@ def check_agents(home: Home) -> Iterator[HealthCheck]:
 
 def check_jobs(home: Home) -> Iterator[HealthCheck]:
     """Check for jobs of the owner that do not run as they should; yields nothing where there is none."""
+    from perdure.service import job_list  # the client has no code of the agent
 
     advice = "`perdure jobs` lists them; `perdure jobs edit NAME` corrects one, `perdure serve` runs them"
     for problem in job_list.list_problems(home, datetime.now().astimezone()):
