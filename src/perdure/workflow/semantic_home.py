@@ -60,7 +60,7 @@ class SemanticHome:
 
     def __init__(self, home: Home, *, user: str = "", now: Callable[[], datetime] = utc_now) -> None:
         """user: of the workflows, as in `UnifiedMemory`."""
-        self._home, self._user, self.now = home, user, now
+        self._home, self._user, self._now = home, user, now
         self._archives: dict[tuple[str, str, str], turn_archive.TurnArchive] = {}
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class SemanticHome:
             self._archives[place] = turn_archive.TurnArchive(
                 self._home, place[0], step_id=place[1], agent_id=agent_id, user=self._user
             )
-        self._archives[place].append(turn_archive.from_event(turn, step=place[1], agent=agent_id, now=self.now()))
+        self._archives[place].append(turn_archive.from_event(turn, step=place[1], agent=agent_id, now=self._now()))
 
     # reading --------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class SemanticHome:
         """
         index = self._catch_up(agent_id)
         name = self._to_agent(agent_id)
-        now = self.now()
+        now = self._now()
         turns = self._read_newest(index, name, min(limit, MAX_EVENTS))
         hot_topics = self.list_topics(agent_id)[:N_TOPICS]
         if not turns and not hot_topics:
@@ -119,7 +119,7 @@ class SemanticHome:
         for mark in workflow_rows.list_marks(index, user):
             if not mark.turn:
                 read_at.setdefault(mark.topic, []).append(to_instant(mark.at_ms))
-        now, hot_topics = self.now(), []
+        now, hot_topics = self._now(), []
         for row in workflow_rows.list_topics(index, user, agent, MAX_TOPICS):
             topic = decode_topic(row.body)
             base = heat.compute_base(topic.importance, topic.density)
@@ -166,7 +166,7 @@ class SemanticHome:
                 deadline_s = time.monotonic() + _SORT_S
                 update_topics(
                     self._home,
-                    now=self.now(),
+                    now=self._now(),
                     agent=self._to_agent(agent_id),
                     stop=lambda: time.monotonic() > deadline_s,
                 )
