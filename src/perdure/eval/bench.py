@@ -27,11 +27,12 @@ from perdure.identity import make_turn_id
 from perdure.index.fuse import rank_ids
 from perdure.index.home_vectors import PendingQueryVector
 from perdure.models.embedder import Embedder
+from perdure.recall.assess import assess
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.judge import extract_query_words
 from perdure.recall.plan import RECALL_FILTERS, make_verbatim_plan, plan
 from perdure.recall.rank import list_texts_to_embed, rank
-from perdure.recall.recall import assess, compose
+from perdure.recall.recall import compose
 from perdure.recall.recaller import RecallContext
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.types import Plan, Role, Source

@@ -88,21 +88,11 @@ def build_cues(
     turn_ids = [*chosen_ids, *(turn_id for turn_id in names_by_turn if turn_id not in chosen_ids)]
     details = candidates.get_details(turn_ids)
     facts = candidates.get_facts(turn_ids)
-    neighbours = candidates.find_neighbours(
-        [turn_id for turn_id in turn_ids if turn_id in details and is_dependent(details[turn_id].text)], 1
-    )
-    neighbour_details = candidates.get_details(
-        sorted({neighbour_id for turn_neighbours in neighbours.values() for neighbour_id, _ in turn_neighbours})
-    )
+    preceding_texts = _read_preceding(candidates, details)
     from_web_ids = candidates.find_from_web([turn_id for turn_id in turn_ids if turn_id in details])
     cues = []
     for turn_id in (turn_id for turn_id in turn_ids if turn_id in details):
         detail = details[turn_id]
-        preceding_turns = [
-            neighbour_details[neighbour_id]
-            for neighbour_id, _ in neighbours.get(turn_id, ())
-            if neighbour_id in neighbour_details
-        ]
         cues.append(
             Cue(
                 detail.turn_id,
@@ -124,7 +114,7 @@ def build_cues(
                     entity=names_by_turn.get(turn_id, ""),
                     is_memory=detail.memory is not None,
                 ),
-                before=_show_text(preceding_turns[0]) if preceding_turns else "",
+                before=preceding_texts.get(turn_id, ""),
                 memory=detail.memory,
                 user=detail.user,
                 is_shared=detail.is_shared,
@@ -138,6 +128,24 @@ def build_cues(
             )
         )
     return sorted(cues, key=lambda cue: cue.is_history)  # a paragraph that left its file comes after the others
+
+
+def _read_preceding(candidates: CandidateSource, details: Mapping[str, CandidateDetail]) -> dict[str, str]:
+    """Return turn id -> the text before it, for those turns that say little without it."""
+    neighbours = candidates.find_neighbours(
+        [turn_id for turn_id, detail in details.items() if is_dependent(detail.text)], 1
+    )
+    neighbour_details = candidates.get_details(
+        sorted({neighbour_id for turn_neighbours in neighbours.values() for neighbour_id, _ in turn_neighbours})
+    )
+    texts: dict[str, str] = {}
+    for turn_id, turn_neighbours in neighbours.items():
+        preceding_id = next(
+            (neighbour_id for neighbour_id, _ in turn_neighbours if neighbour_id in neighbour_details), ""
+        )
+        if preceding_id:
+            texts[turn_id] = _show_text(neighbour_details[preceding_id])
+    return texts
 
 
 def _show_text(detail: CandidateDetail) -> str:

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from perdure.index.fuse import Matrix, rank_ids
+from perdure.recall.assess import rank_candidates
 from perdure.recall.candidates import CandidateSource
 from perdure.recall.plan import plan
-from perdure.recall.recall import rank_candidates
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.types import Plan
 

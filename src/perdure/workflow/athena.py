@@ -25,7 +25,7 @@ from perdure.workflow.tier_queue import map_client_errors
 from perdure.workflow.turns import to_name_part
 
 URL_VARIABLE, USER_VARIABLE, KEY_VARIABLE = "ATHENA_URL", "ATHENA_TENANT_ID", "ATHENA_API_KEY"
-DEFAULT_USER = "default"
+DEFAULT_USER = "default"  # the workflows of a home without a user
 SESSION_TTL_S = 30 * 86_400  # in a Redis-compatible server
 _ANSWER_S = 10.0
 _MAX_ANSWER_BYTES = 4_000_000
@@ -80,9 +80,9 @@ class AthenaClient:
         redis = connect(redis_store) if redis_store is not None else None
         if redis is not None:
             with map_client_errors("the Redis-compatible server"):
-                known = redis.get(key)
-            if known:
-                return known.decode() if isinstance(known, bytes) else str(known)
+                stored = redis.get(key)
+            if stored:
+                return stored.decode() if isinstance(stored, bytes) else str(stored)
         body = {
             "tenant_id": self.tenant_id,
             "user_id": agent_id,

@@ -44,16 +44,21 @@ def compute_base(importance: float, density: float) -> float:
 
 def compute_heat(base: float, ended_at: datetime, read_at: Sequence[datetime], now: datetime) -> float:
     """Return the heat of a topic at a moment. ended_at: of its last turn. read_at: readings, of which some count."""
-    counting = keep_counting(instant for instant in read_at if instant <= now)
-    last_used_at = max([ended_at, *counting])
-    hours = max(0.0, (now - last_used_at) / timedelta(hours=1))
-    return base * math.exp(-hours / (FADE_HOURS * GROWTH ** len(counting)))
+    last_use_at, n_counting = _find_last_use(ended_at, read_at, now)
+    hours = max(0.0, (now - last_use_at) / timedelta(hours=1))
+    return base * math.exp(-hours / (FADE_HOURS * GROWTH**n_counting))
 
 
 def is_archived(heat: float, ended_at: datetime, read_at: Sequence[datetime], now: datetime) -> bool:
     """Has a topic faded so much, and rested so long, that a context leaves it out? It stays in the home."""
-    last_used_at = max([ended_at, *keep_counting(instant for instant in read_at if instant <= now)])
-    return heat < ARCHIVED_BELOW and now - last_used_at >= ARCHIVED_AFTER
+    last_use_at, _ = _find_last_use(ended_at, read_at, now)
+    return heat < ARCHIVED_BELOW and now - last_use_at >= ARCHIVED_AFTER
+
+
+def _find_last_use(ended_at: datetime, read_at: Sequence[datetime], now: datetime) -> tuple[datetime, int]:
+    """Return when a topic was last used, by a turn or a reading, and how many readings counted until now."""
+    counting = keep_counting(instant for instant in read_at if instant <= now)
+    return max([ended_at, *counting]), len(counting)
 
 
 def is_promoted(base: float, ended_at: datetime, now: datetime) -> bool:

@@ -97,34 +97,39 @@ class WorkflowMemory:
         folder += f"workflows/{to_name_part(workflow_id)}"
         self._notes_log = f"{folder}/scratchpads/{to_name_part(step_id)}/{to_name_part(agent_id)}"
         self._archive, self._redis, self._blobs, self._summaries = None, None, None, None
-        self._queues: dict[str, TierQueue] = {}
         self._tiers: dict[str, Callable[[Sequence[WorkflowTurn]], object]] = {}  # those that get every turn
         self._known_keys: OrderedDict[str, None] = OrderedDict()  # of the newest turns, which need not be told again
         self._is_begun = False
         if home is not None:
             self._archive = TurnArchive(home, workflow_id, step_id=step_id, agent_id=agent_id, user=user)
-            self._queues["archive"] = TierQueue(has_thread=False, clock=clock)
         if back_ends.get("redis_store") is not None:
             client = redis_keys.connect(back_ends["redis_store"])
             self._redis = redis_keys.RedisStore(client, workflow_id, step_id=step_id, user=user)
             self._tiers["ledger"] = self._redis.append_turns
-            self._queues["checkpoint"] = TierQueue(clock=clock)
         if back_ends.get("blob_storage") is not None:
             self._blobs = open_blobs(back_ends["blob_storage"])
             self._tiers["scratchpad"] = partial(self._append_notes, self._blobs)
         if self._redis is not None and self._blobs is not None:
             chat = partial(home.chat, "summariser", job=JOB) if home is not None else lambda: None
             self._summaries = SummaryStore(self._redis, self._blobs, f"{folder}/ltm", chat, now=now)
-            self._queues |= {name: TierQueue(has_thread=False, clock=clock) for name in ("summary", "summariser")}
-        self._athena, self._semantic_id = back_ends.get("athena_client"), agent_id
-        self._semantic: SemanticStore | None = self._athena
-        if self._athena is not None:
+        self._semantic: SemanticStore | None = back_ends.get("athena_client")
+        self._semantic_id = agent_id
+        if self._semantic is not None:
             self._semantic_id = f"{to_name_part(user)}:{to_name_part(agent_id)}" if user else agent_id
-            self._tiers["semantic"] = partial(self._store_events, self._athena)
+            self._tiers["semantic"] = partial(self._store_events, self._semantic)
         elif home is not None:  # its turns come from the archive
             self._semantic = SemanticHome(home, user=user, now=now)
-            self._queues["semantic"] = TierQueue(has_thread=False, clock=clock)
-        self._queues |= {name: TierQueue(clock=clock) for name in self._tiers}
+        self._queues = self._make_queues(clock)
+
+    def _make_queues(self, clock: Callable[[], float]) -> dict[str, TierQueue]:
+        """Return the queue of the archive and of each tier that is on. A thread writes what nobody needs to wait for;
+        what is only read, and the archive, are used in the thread of the caller.
+        """
+        with_thread = [*self._tiers, *(["checkpoint"] if self._redis is not None else [])]
+        direct = ["archive"] if self._archive is not None else []
+        direct += ["summary", "summariser"] if self._summaries is not None else []
+        direct += ["semantic"] if self._semantic is not None and "semantic" not in self._tiers else []
+        return {name: TierQueue(has_thread=name not in direct, clock=clock) for name in (*direct, *with_thread)}
 
     # writing --------------------------------------------------------------------------------------------
 
@@ -176,8 +181,8 @@ class WorkflowMemory:
             self._queues["scratchpad"].write(_RESEND, partial(self._append_missing_notes, self._blobs, turns))
         if turns and self._redis is not None:
             self._queues["ledger"].write(_RESEND, partial(self._redis.append_missing, turns))
-        if turns and self._athena is not None:
-            self._queues["semantic"].write(_RESEND, partial(self._store_events, self._athena, turns))
+        if turns and "semantic" in self._tiers:
+            self._queues["semantic"].write(_RESEND, partial(self._tiers["semantic"], turns))
 
     def _append_notes(self, blobs: Blobs, turns: Sequence[WorkflowTurn]) -> None:
         for turn in turns:
@@ -190,11 +195,11 @@ class WorkflowMemory:
         n_known = max((keys.index(turn.key) + 1 for turn in known_turns if turn.key in keys), default=0)
         self._append_notes(blobs, turns[n_known:])
 
-    def _store_events(self, athena: SemanticStore, turns: Sequence[WorkflowTurn]) -> None:
+    def _store_events(self, store: SemanticStore, turns: Sequence[WorkflowTurn]) -> None:
         for turn in turns:
             event = {**turn.to_fields(), "key": turn.key, "workflow_id": self.workflow_id, "step_id": self.step_id}
             with map_client_errors("the semantic tier"):
-                athena.store_turn(self._semantic_id, event)
+                store.store_turn(self._semantic_id, event)
 
     def save_checkpoint(self, state: str | Mapping[str, Any]) -> None:
         """Save a snapshot of the agent's own state, for seven days; the last one counts.

@@ -61,11 +61,6 @@ class RedisStore:
         self.summary_key = f"ltm:{workflow}"
         self.checkpoint_key = f"checkpoint:{workflow}:{to_name_part(step_id)}"
 
-    def ping(self) -> None:
-        """Raise TierFault if the server does not answer."""
-        with map_client_errors(_NAME):
-            self._client.ping()
-
     # the ledger -----------------------------------------------------------------------------------------
 
     def append_turns(self, turns: Sequence[WorkflowTurn]) -> None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.access.redact import mask
@@ -21,11 +21,11 @@ from perdure.errors import Busy, DiskFull, IndexFault, ModelFault, NotFound, Rea
 from perdure.index import workflow_rows
 from perdure.index.workflow_rows import StoredTurn
 from perdure.text import one_line
-from perdure.types import Filters, Hit
+from perdure.types import WORKFLOW_RUNTIME, Filters, Hit
 from perdure.workflow import heat, turn_archive
 from perdure.workflow.relations import find_relations
 from perdure.workflow.topic_upkeep import decode_topic, update_topics
-from perdure.workflow.topics import MAX_TOPICS, Topic, find_retractions
+from perdure.workflow.topics import MAX_TOPICS, Topic, find_retractions, to_instant
 from perdure.workflow.turns import abridge_masked, to_name_part
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SemanticHome:
 
     def __init__(self, home: Home, *, user: str = "", now: Callable[[], datetime] = utc_now) -> None:
         """user: of the workflows, as in `UnifiedMemory`."""
-        self._home, self._user, self.now = home, user, now
+        self._home, self._user, self._now = home, user, now
         self._archives: dict[tuple[str, str, str], turn_archive.TurnArchive] = {}
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class SemanticHome:
             self._archives[place] = turn_archive.TurnArchive(
                 self._home, place[0], step_id=place[1], agent_id=agent_id, user=self._user
             )
-        self._archives[place].append(turn_archive.from_event(turn, step=place[1], agent=agent_id, now=self.now()))
+        self._archives[place].append(turn_archive.from_event(turn, step=place[1], agent=agent_id, now=self._now()))
 
     # reading --------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class SemanticHome:
         """
         index = self._catch_up(agent_id)
         name = self._to_agent(agent_id)
-        now = self.now()
+        now = self._now()
         turns = self._read_newest(index, name, min(limit, MAX_EVENTS))
         hot_topics = self.list_topics(agent_id)[:N_TOPICS]
         if not turns and not hot_topics:
@@ -118,12 +118,12 @@ class SemanticHome:
         read_at: dict[str, list[datetime]] = {}
         for mark in workflow_rows.list_marks(index, user):
             if not mark.turn:
-                read_at.setdefault(mark.topic, []).append(_to_instant(mark.at_ms))
-        now, hot_topics = self.now(), []
+                read_at.setdefault(mark.topic, []).append(to_instant(mark.at_ms))
+        now, hot_topics = self._now(), []
         for row in workflow_rows.list_topics(index, user, agent, MAX_TOPICS):
             topic = decode_topic(row.body)
             base = heat.compute_base(topic.importance, topic.density)
-            ended_at, readings = _to_instant(topic.ended_ms), read_at.get(topic.first, [])
+            ended_at, readings = to_instant(topic.ended_ms), read_at.get(topic.first, [])
             value = heat.compute_heat(base, ended_at, readings, now)
             if with_archived or not heat.is_archived(value, ended_at, readings, now):
                 hot_topics.append(HotTopic(row.number, topic, value))
@@ -138,14 +138,14 @@ class SemanticHome:
         if self._home.writable:
             with suppress(Busy, NotFound, ModelFault, DiskFull):  # what has no vector yet is found by words
                 self._home.upkeep.embed(limit_s=_EMBED_S)
-        filters = Filters(runtimes=(turn_archive.RUNTIME,), workflow_agents=(self._to_agent(agent_id),))
+        filters = Filters(runtimes=(WORKFLOW_RUNTIME,), workflow_agents=(self._to_agent(agent_id),))
         hits: dict[str, Hit] = {}
         scores: dict[str, float] = defaultdict(float)
         for mode, weight in (("semantic", 1.0), ("keyword", _WORDS_WEIGHT)):
-            found = self._home.search(query, filters=filters, limit=max(limit, _N_RANKED), mode=mode).hits
-            for rank, text in enumerate(dict.fromkeys(hit.text for hit in found), start=1):
+            mode_hits = self._home.search(query, filters=filters, limit=max(limit, _N_RANKED), mode=mode).hits
+            for rank, text in enumerate(dict.fromkeys(hit.text for hit in mode_hits), start=1):
                 scores[text] += weight / (_RANK_OFFSET + rank)
-            hits = {hit.text: hit for hit in reversed(found)} | hits
+            hits = {hit.text: hit for hit in reversed(mode_hits)} | hits
         best = sorted(scores, key=lambda text: (-scores[text], hits[text].turn_id))[:limit]
         return [replace(hits[text], score=scores[text]) for text in best]
 
@@ -166,7 +166,7 @@ class SemanticHome:
                 deadline_s = time.monotonic() + _SORT_S
                 update_topics(
                     self._home,
-                    now=self.now(),
+                    now=self._now(),
                     agent=self._to_agent(agent_id),
                     stop=lambda: time.monotonic() > deadline_s,
                 )
@@ -217,17 +217,17 @@ class SemanticHome:
         text = "\n".join(_WITHHELD if find(line) else line for line in value.split("\n"))
         return _WITHHELD if find(text) else text
 
-    def _note_reading(self, told: Sequence[Topic], now: datetime) -> None:
+    def _note_reading(self, topics: Sequence[Topic], now: datetime) -> None:
         """Write into the journal which topics were told; a reading that would not count is not written."""
-        if not told or not self._home.writable:
+        if not topics or not self._home.writable:
             return
         index = self._home.connections.index()
         user = index.find_name("user", self._home.user)
         last_ms = {mark.topic: mark.at_ms for mark in workflow_rows.list_marks(index, user or 0) if not mark.turn}
         counting = [
             topic.first
-            for topic in told
-            if topic.first not in last_ms or now - _to_instant(last_ms[topic.first]) >= heat.COOLDOWN
+            for topic in topics
+            if topic.first not in last_ms or now - to_instant(last_ms[topic.first]) >= heat.COOLDOWN
         ]
         if counting:
             with suppress(IndexFault, Busy, DiskFull, ReadOnlyHome):  # nobody waits for it
@@ -243,7 +243,7 @@ def show_events(turns: Sequence[StoredTurn]) -> list[dict[str, Any]]:
     events = []
     for turn in turns:
         event = {
-            "timestamp": _to_instant(turn.at_ms).isoformat(),
+            "timestamp": to_instant(turn.at_ms).isoformat(),
             "workflow_id": turn.workflow,
             "thought": abridge_masked(turn.thought, max_chars),
             "action": abridge_masked(turn.action, max_chars),
@@ -266,10 +266,6 @@ def show_topic(hot: HotTopic) -> dict[str, Any]:
         "heat": round(hot.heat, 3),
         "n_turns": topic.n_turns,
         "workflows": topic.workflows[-5:],
-        "started_at": _to_instant(topic.started_ms).isoformat(),
-        "ended_at": _to_instant(topic.ended_ms).isoformat(),
+        "started_at": to_instant(topic.started_ms).isoformat(),
+        "ended_at": to_instant(topic.ended_ms).isoformat(),
     }
-
-
-def _to_instant(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)

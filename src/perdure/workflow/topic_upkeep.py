@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -206,7 +206,7 @@ class _Sorter:
         for row in workflow_rows.list_topics(self._index, self._user, self._agent, topics.MAX_TOPICS):
             topic = decode_topic(row.body)
             base = heat.compute_base(topic.importance, topic.density)
-            ended_at = datetime.fromtimestamp(topic.ended_ms / 1000, UTC)
+            ended_at = topics.to_instant(topic.ended_ms)
             if topic.n_promoted == topic.n_turns or not heat.is_promoted(base, ended_at, self._now):
                 continue
             newest = workflow_rows.list_of_topic(self._index, row.number, topic.n_turns - topic.n_promoted)

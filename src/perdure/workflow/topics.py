@@ -197,8 +197,12 @@ def weigh_turn(turn: StoredTurn) -> float:
 
 def to_message(turn: StoredTurn) -> Message:
     """Return a turn as something that a person said: of a workflow the agent's own words are the statements."""
-    said_at = datetime.fromtimestamp(turn.at_ms / 1000, UTC)
-    return Message(id=turn.turn_id, timestamp=said_at, role="user", text=turn.text)
+    return Message(id=turn.turn_id, timestamp=to_instant(turn.at_ms), role="user", text=turn.text)
+
+
+def to_instant(at_ms: int) -> datetime:
+    """Return the time of a row of the index."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def summarise(topic: Topic, turns: Sequence[StoredTurn]) -> None:

@@ -28,7 +28,6 @@ from perdure.workflow.turns import WorkflowTurn, clean_text, make_turn, to_name_
 if TYPE_CHECKING:
     from perdure.home import Home
 
-RUNTIME = WORKFLOW_RUNTIME
 N_TOGETHER = 50  # turns that are archived as one run: a run costs some files, and about 40 ms
 
 
@@ -41,7 +40,7 @@ class TurnArchive:
         self._workflow = ":".join(names[:-2])
         self._session, self._writer = make_id("s"), (clean_text(step_id), clean_text(agent_id))
         self._tags = make_workflow_tags(workflow=workflow_id, step=step_id, agent=agent_id, user=user)
-        self._origin = ingest.clean_origin(Origin(RUNTIME, ":".join([*names, self._session]), self._workflow))
+        self._origin = ingest.clean_origin(Origin(WORKFLOW_RUNTIME, ":".join([*names, self._session]), self._workflow))
         self._file: session_file.SessionFile | None = None  # until the first turn
         self._n_bytes = 0  # of this writer's session
         self._n_open = 0  # turns that are durable, and not yet archived
@@ -94,7 +93,7 @@ class TurnArchive:
             for _, line in session_file.read_unarchived(self._home.path, session, user)
         ]  # before the archive: what moves there meanwhile is seen there
         ledger, conversation = self._home.archive.ledger, self._origin.conversation
-        runs = ledger.list_conversation_runs(user, RUNTIME, conversation, session_start=session_start)
+        runs = ledger.list_conversation_runs(user, WORKFLOW_RUNTIME, conversation, session_start=session_start)
         turns: dict[str, WorkflowTurn] = {}
         for n, run in enumerate(reversed(runs)):
             if k is not None and n >= 2 and len(turns) >= k:
@@ -203,7 +202,11 @@ def read_open_turns(home: Home, agent: str) -> list[StoredTurn]:
     turns: dict[str, StoredTurn] = {}
     for session in session_file.list_sessions(home.path):
         origin = session_file.read_origin(home.path, session)
-        if origin is None or origin.get("runtime") != RUNTIME or find_workflow_agent(origin["session"]) != agent:
+        if (
+            origin is None
+            or origin.get("runtime") != WORKFLOW_RUNTIME
+            or find_workflow_agent(origin["session"]) != agent
+        ):
             continue
         lines = [line for _, line in session_file.read_unarchived(home.path, session, home.user)]
         turns |= {

@@ -90,11 +90,11 @@ def _ask() -> tuple[bool, str]:
 
 
 def _choose(
-    folder: Path, known: dict[str, str], wants_redis: bool, blobs: str | None, *, own: bool
+    folder: Path, variables: dict[str, str], wants_redis: bool, blobs: str | None, *, own: bool
 ) -> list[TierBackEnd]:  # fmt: skip
-    back_ends = [tier_setup.choose_redis(folder, known, own=own)] if wants_redis else []
+    back_ends = [tier_setup.choose_redis(folder, variables, own=own)] if wants_redis else []
     if blobs != "none":
-        back_ends.append(tier_setup.choose_blobs(folder, known, blobs or "", own=own))
+        back_ends.append(tier_setup.choose_blobs(folder, variables, blobs or "", own=own))
     return back_ends
 
 

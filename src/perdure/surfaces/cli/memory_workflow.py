@@ -15,7 +15,7 @@ from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.cli.memory_tiers import env_file_option
 from perdure.surfaces.cli.search import catch_up, run_search
 from perdure.text import printable
-from perdure.types import Filters, RunView
+from perdure.types import WORKFLOW_RUNTIME, Filters, RunView
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -24,8 +24,6 @@ else:  # not part of the client
     bundle_text = LazyModule("perdure.workflow.bundle_text")
     memory = LazyModule("perdure.workflow.memory")
     tier_setup = LazyModule("perdure.workflow.tier_setup")
-
-_RUNTIME = "workflow"
 
 
 def add_name_options(function: Any) -> Any:
@@ -90,7 +88,7 @@ def _find_newest(home: Home, *, agent: str, workflow: str, step: str, user: str)
     """Return the workflow and the step in which this agent began last. Raises UsageError if none is known."""
     catch_up(home)
     tags = tuple(make_workflow_tags(workflow=workflow, step=step, agent=agent, user=user))
-    trees = home.runs.forest(Filters(runtimes=(_RUNTIME,), tags=tags), limit=50)
+    trees = home.runs.forest(Filters(runtimes=(WORKFLOW_RUNTIME,), tags=tags), limit=50)
     for names in (_read_tags(tree.run) for tree in trees):
         if names.get("user", "") == user and names.get("agent") == agent:
             return names["workflow"], names["step"]
@@ -127,4 +125,4 @@ def search_command(
     if not query.strip():
         raise UsageError("say what to search for: --query TEXT")
     tags = make_workflow_tags(workflow=workflow, step=step, agent=agent, user=user)
-    run_search(shell, query, Filters(runtimes=(_RUNTIME,), tags=tuple(tags)), limit=limit, mode=mode)
+    run_search(shell, query, Filters(runtimes=(WORKFLOW_RUNTIME,), tags=tuple(tags)), limit=limit, mode=mode)

@@ -196,7 +196,7 @@ class HttpApi:
     # in a thread ------------------------------------------------------------------------------------------
 
     def _answer_in_thread(self, operation: ApiOperation, call: HttpCall, key: str, request_line: str) -> HttpResponse:
-        owner = call.identity if operation.uses_caller_home else None
+        owner = call.identity if operation.uses_caller_home and not operation.is_admin else None
         with self.homes.lend(owner, read_only=operation.pool == "read") as home:
             call = call.with_home(home)
             return self._answer_once(operation, call, key, request_line) if key else operation.answer(call)

@@ -8,6 +8,7 @@ and reaches nobody else's.
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -15,9 +16,9 @@ from perdure.session.log import make_id
 from perdure.surfaces.http.calls import HttpCall
 from perdure.surfaces.http.responses import HttpRefusal, HttpResponse
 from perdure.types import Hit
+from perdure.workflow.athena import DEFAULT_USER
 from perdure.workflow.semantic_home import SemanticHome
 
-_DEFAULT_USER = "default"  # the workflows of a home without a user
 _N_SESSION_PARTS = 3
 
 
@@ -25,8 +26,8 @@ def open_session(call: HttpCall) -> HttpResponse:
     """Return a session of an agent."""
     body = call.body
     agent = body.agent_id or body.user_id
-    session = ":".join(quote(part, safe="") for part in (body.memory_user or _DEFAULT_USER, agent, make_id("s")))
-    return HttpResponse({"session_id": session, "created_at": call_time(call)})
+    session = ":".join(quote(part, safe="") for part in (body.memory_user or DEFAULT_USER, agent, make_id("s")))
+    return HttpResponse({"session_id": session, "created_at": datetime.now(UTC).isoformat()})
 
 
 def store_event(call: HttpCall) -> HttpResponse:
@@ -69,14 +70,9 @@ def search_context(call: HttpCall) -> HttpResponse:
     return HttpResponse({"results": [_to_result(hit) for hit in hits]})
 
 
-def check_health(call: HttpCall) -> HttpResponse:
+def check_health(_: HttpCall) -> HttpResponse:
     """Say that the memory of the caller can be used."""
-    return HttpResponse({"status": "healthy", "service": "perdure", "timestamp": call_time(call)})
-
-
-def call_time(call: HttpCall) -> str:
-    """Return the time of the home's clock."""
-    return SemanticHome(call.home).now().isoformat()
+    return HttpResponse({"status": "healthy", "service": "perdure", "timestamp": datetime.now(UTC).isoformat()})
 
 
 def _open_memory(call: HttpCall) -> tuple[SemanticHome, str]:
@@ -85,7 +81,7 @@ def _open_memory(call: HttpCall) -> tuple[SemanticHome, str]:
     if len(parts) != _N_SESSION_PARTS or not all(parts):
         raise HttpRefusal(404, "not-found", "There is no such session. Open one with POST /api/v1/sessions.")
     user, agent, _ = parts
-    return SemanticHome(call.home, user="" if user == _DEFAULT_USER else user), agent
+    return SemanticHome(call.home, user="" if user == DEFAULT_USER else user), agent
 
 
 def _to_event(event: dict[str, Any]) -> dict[str, Any]:

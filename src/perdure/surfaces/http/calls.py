@@ -97,11 +97,11 @@ class ApiOperation:
     status: int = 200
     pool: PoolName = "read"
     is_raw: bool = False  # the body is bytes
-    is_admin: bool = False
+    is_admin: bool = False  # only for admins; it runs with the server's own home
     repeat: Callable[[HttpCall, str], HttpResponse] | None = (
         None  # answers a repetition; takes the id of what was created
     )
-    extra_statuses: tuple[int, ...] = ()  # statuses besides those that every operation has
+    extra_statuses: tuple[int, ...] = ()  # besides those that follow from its other fields
     uses_caller_home: bool = True  # runs with a home of the caller's identity; else with the server's own
     content_type: str = "application/json"  # of its answer
     late_body: Json | None = None  # the answer when the `limit_ms` of the body is over

@@ -23,11 +23,7 @@ PUBLIC_OPERATIONS: tuple[ApiOperation, ...] = (  # without a credential
     ApiOperation("GET", "/api/openapi.json", admin.check_alive, "This document"),
 )
 EVENT_STREAM = ApiOperation(
-    "GET",
-    "/api/events",
-    admin.check_alive,
-    "The caller's own events, as they happen",
-    content_type="text/event-stream",
+    "GET", "/api/events", admin.check_alive, "The caller's own events, as they happen", content_type="text/event-stream"
 )
 OPERATIONS: tuple[ApiOperation, ...] = (
     ApiOperation(
@@ -78,14 +74,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         response_shape=shapes.RunForestJson,
         extra_statuses=(404,),
     ),
-    ApiOperation(
-        "GET",
-        "/api/runs/{run_id}",
-        runs.read_run,
-        "One run",
-        response_shape=shapes.RunDetailJson,
-        extra_statuses=(404,),
-    ),
+    ApiOperation("GET", "/api/runs/{run_id}", runs.read_run, "One run", response_shape=shapes.RunDetailJson),
     ApiOperation(
         "DELETE",
         "/api/runs/{run_id}",
@@ -93,7 +82,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "Forget the turns of a run",
         query_shape=shapes.ForgetQuery,
         pool="write",
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "POST",
@@ -112,7 +100,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "The bytes of a run",
         query_shape=shapes.JsonlQuery,
         content_type=runs.JSONL_TYPE,
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",
@@ -120,7 +107,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         runs.read_transcript,
         "The turns of a run",
         response_shape=shapes.TranscriptJson,
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",
@@ -129,9 +115,8 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "The runs below a run",
         query_shape=shapes.PageQuery,
         response_shape=shapes.RunListJson,
-        extra_statuses=(404,),
     ),
-    ApiOperation("GET", "/api/resolve/{identifier}", runs.resolve_id, "Resolve an id", extra_statuses=(404,)),
+    ApiOperation("GET", "/api/resolve/{identifier}", runs.resolve_id, "Resolve an id"),
     ApiOperation(
         "POST",
         "/api/recall",
@@ -212,7 +197,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         memories.read_memory,
         "One memory with its sources",
         response_shape=shapes.MemoryDetailJson,
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "PATCH",
@@ -222,16 +206,8 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         body_shape=shapes.MemoryChangeBody,
         response_shape=shapes.MemoryDetailJson,
         pool="write",
-        extra_statuses=(404,),
     ),
-    ApiOperation(
-        "DELETE",
-        "/api/memories/{memory_id}",
-        memories.forget_memory,
-        "Forget a memory",
-        pool="write",
-        extra_statuses=(404,),
-    ),
+    ApiOperation("DELETE", "/api/memories/{memory_id}", memories.forget_memory, "Forget a memory", pool="write"),
     ApiOperation(
         "GET",
         "/api/cards",
@@ -258,7 +234,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "Remove a card",
         query_shape=shapes.CardRemovalQuery,
         pool="write",
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",
@@ -269,12 +244,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         response_shape=shapes.FloorJson,
     ),
     ApiOperation(
-        "GET",
-        "/api/floor/{page:path}",
-        floor.read_page,
-        "A page of the floor",
-        response_shape=shapes.FloorPageJson,
-        extra_statuses=(404,),
+        "GET", "/api/floor/{page:path}", floor.read_page, "A page of the floor", response_shape=shapes.FloorPageJson
     ),
     ApiOperation(
         "PUT",
@@ -284,7 +254,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         body_shape=shapes.FloorPageBody,
         response_shape=shapes.FloorPageJson,
         pool="write",
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",
@@ -314,7 +283,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "Revoke a machine",
         response_shape=shapes.MachineJson,
         pool="write",
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",
@@ -343,7 +311,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "Revoke or decline a grant",
         response_shape=shapes.GrantJson,
         pool="write",
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",
@@ -352,7 +319,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "List jobs and their times",
         response_shape=shapes.JobListJson,
         is_admin=True,
-        uses_caller_home=False,
     ),
     ApiOperation(
         "POST",
@@ -365,18 +331,8 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         pool="write",
         extra_statuses=(404, 409),
         is_admin=True,
-        uses_caller_home=False,
     ),
-    ApiOperation(
-        "GET",
-        "/api/jobs/{name}",
-        jobs.read_job,
-        "Show a job",
-        response_shape=shapes.JobJson,
-        extra_statuses=(404,),
-        is_admin=True,
-        uses_caller_home=False,
-    ),
+    ApiOperation("GET", "/api/jobs/{name}", jobs.read_job, "Show a job", response_shape=shapes.JobJson, is_admin=True),
     ApiOperation(
         "PUT",
         "/api/jobs/{name}",
@@ -385,51 +341,14 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         body_shape=shapes.JobBody,
         response_shape=shapes.JobJson,
         pool="write",
-        extra_statuses=(404,),
         is_admin=True,
-        uses_caller_home=False,
     ),
+    ApiOperation("DELETE", "/api/jobs/{name}", jobs.remove_job, "Remove a job", pool="write", is_admin=True),
     ApiOperation(
-        "DELETE",
-        "/api/jobs/{name}",
-        jobs.remove_job,
-        "Remove a job",
-        pool="write",
-        extra_statuses=(404,),
-        is_admin=True,
-        uses_caller_home=False,
+        "POST", "/api/jobs/{name}/trigger", jobs.trigger_job, "Start a job now", status=202, pool="write", is_admin=True
     ),
-    ApiOperation(
-        "POST",
-        "/api/jobs/{name}/trigger",
-        jobs.trigger_job,
-        "Start a job now",
-        status=202,
-        pool="write",
-        extra_statuses=(404,),
-        is_admin=True,
-        uses_caller_home=False,
-    ),
-    ApiOperation(
-        "POST",
-        "/api/jobs/{name}/pause",
-        jobs.pause_job,
-        "Pause a job",
-        pool="write",
-        extra_statuses=(404,),
-        is_admin=True,
-        uses_caller_home=False,
-    ),
-    ApiOperation(
-        "POST",
-        "/api/jobs/{name}/resume",
-        jobs.resume_job,
-        "Resume a job",
-        pool="write",
-        extra_statuses=(404,),
-        is_admin=True,
-        uses_caller_home=False,
-    ),
+    ApiOperation("POST", "/api/jobs/{name}/pause", jobs.pause_job, "Pause a job", pool="write", is_admin=True),
+    ApiOperation("POST", "/api/jobs/{name}/resume", jobs.resume_job, "Resume a job", pool="write", is_admin=True),
     ApiOperation(
         "GET",
         "/api/jobs/{name}/runs",
@@ -437,19 +356,9 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "List the runs of a job",
         query_shape=shapes.PageQuery,
         response_shape=shapes.JobRunListJson,
-        extra_statuses=(404,),
         is_admin=True,
-        uses_caller_home=False,
     ),
-    ApiOperation(
-        "GET",
-        "/api/jobs/{name}/runs/{run}",
-        jobs.read_run,
-        "Show a run of a job",
-        extra_statuses=(404,),
-        is_admin=True,
-        uses_caller_home=False,
-    ),
+    ApiOperation("GET", "/api/jobs/{name}/runs/{run}", jobs.read_run, "Show a run of a job", is_admin=True),
     ApiOperation(
         "POST",
         "/api/jobs/{name}/runs/{run}/cancel",
@@ -457,9 +366,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "End a run of a job",
         status=202,
         pool="write",
-        extra_statuses=(404,),
         is_admin=True,
-        uses_caller_home=False,
     ),
     ApiOperation(
         "GET",
@@ -485,7 +392,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "Store an event of the agent",
         body_shape=shapes.AthenaEventBody,
         pool="write",
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",
@@ -494,7 +400,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "Recent events and the hottest topics of the agent",
         query_shape=shapes.AthenaContextQuery,
         pool="write",
-        extra_statuses=(404,),
     ),
     ApiOperation(
         "POST",
@@ -502,7 +407,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         athena.search_context,
         "Search the turns of the agent",
         body_shape=shapes.AthenaSearchBody,
-        extra_statuses=(404,),
     ),
     ApiOperation("GET", "/api/v1/health", athena.check_health, "Check the memory of workflows"),
 )
@@ -583,6 +487,7 @@ def _list_statuses(operation: ApiOperation) -> set[int]:
         return set()
     statuses = {400, 401, 429, 503}
     statuses |= {403} if operation.is_admin else set()
+    statuses |= {404} if _list_path_params(operation) else set()
     statuses |= {408, 413} if operation.body_shape is not None else set()
     return statuses | ({409} if operation.repeat is not None else set())
 
