@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from perdure.environ import AGENT_MARKERS
+from rig.tier_servers import ObjectServer
 
 for marker in AGENT_MARKERS:  # the tests decide as owners do, also when an agent runs them
     os.environ.pop(marker, None)
@@ -15,3 +19,20 @@ for marker in AGENT_MARKERS:  # the tests decide as owners do, also when an agen
 settings.register_profile("same", derandomize=True)
 settings.register_profile("fuzz", max_examples=2_000, deadline=None)
 settings.load_profile("fuzz" if os.environ.get("PERDURE_FUZZ") else "same")
+
+
+@pytest.fixture(scope="module")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    """An S3-compatible store; what is in it lives as long as a module of tests."""
+    server = ObjectServer(tmp_path_factory.mktemp("objects"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def object_address(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty place in that store, whose keys are in the environment."""
+    for name, value in object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/{tmp_path.name}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from perdure import config as settings
 from perdure import disk, log
+from perdure.access.redact import mask
 from perdure.archive.archive import Archive
 from perdure.archive.forget import TombstoneCache
 from perdure.archive.journal import Journal
@@ -267,7 +268,6 @@ class Connections:
     def roles(self) -> Roles:
         """Return the models of this home, and the meter of what they cost."""
         if self._roles is None:
-            from perdure.access.redact import mask
             from perdure.models.roles import Roles
 
             self._roles = Roles(self.path, self.config.models, mask=mask, chats=self.chats)

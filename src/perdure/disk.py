@@ -101,6 +101,21 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
         sync_folder(path.parent)
 
 
+def create_file(path: Path, data: bytes) -> bool:
+    """Write a whole file, and give it its name only if that is free; return False if it is not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    write_file(temporary, data)
+    try:
+        with map_os_errors(path):
+            os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    sync_folder(path.parent)
+    return True
+
+
 def append_line(path: Path, line: bytes) -> None:
     """Append one line and make it durable; undo a torn write. The caller holds the lock."""
     with map_os_errors(path):

@@ -115,11 +115,15 @@ class Home(HomeProtocol):
             floor=lambda: self.floor,
             drop_floor=lambda: self.__dict__.pop("floor", None) and None,
         )
-        if writable:
+        self._publishes_at_end = shared is None
+        self._finish_earlier_work()
+
+    def _finish_earlier_work(self) -> None:
+        """Do what a merge, a forgetting or an older version left undone; take over an archive that is new here."""
+        if self.writable:
             self.forgetting.apply_tombstones()
             self.upkeep.drop_stale_index()
             self.upkeep.drop_old_index()
-        self._publishes_at_end = shared is None
         if self._publishes_at_end and self.connections.is_store_new():
             self.upkeep.collect_first()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,19 +45,9 @@ class FolderObjects:
         """Write a file whole, and give it its name only if that is free."""
         path = self._root / name
         with _map_disk_errors(self._root):
-            if not self._root.is_dir():
-                raise FileNotFoundError(str(self._root))
+            self._root.stat()  # a disk that is not mounted is away, not empty
             disk.make_folder(path.parent)
-            temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
-            disk.write_file(temporary, data)
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-            finally:
-                temporary.unlink()
-            disk.sync_folder(path.parent)
-        return True
+            return disk.create_file(path, data)
 
     def get(self, name: str) -> bytes | None:
         """Read a file."""
@@ -89,33 +78,24 @@ class S3Objects:
 
     def __init__(self, store: Any, address: str) -> None:
         """store: one of obstore.store. address: its name in messages."""
-        import obstore
-
-        self._obstore, self._store, self._address = obstore, store, address
+        self._store, self._address = store, address
 
     def put_new(self, name: str, data: bytes) -> bool:
         """Put an object on the condition that there is none (If-None-Match); the server checks its SHA-256."""
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
         with self._map_errors():
-            try:
-                self._obstore.put(self._store, name, data, mode="create", use_multipart=False)
-            except (AlreadyExistsError, PreconditionError):
-                return False
-        return True
+            return put_new_object(self._store, name, data)
 
     def get(self, name: str) -> bytes | None:
         """Get an object."""
         with self._map_errors():
-            try:
-                return bytes(self._obstore.get(self._store, name).bytes())
-            except FileNotFoundError:
-                return None
+            return get_object(self._store, name)
 
     def delete(self, name: str) -> None:
         """Delete an object."""
+        import obstore
+
         with self._map_errors(), contextlib.suppress(FileNotFoundError):
-            self._obstore.delete(self._store, name)
+            obstore.delete(self._store, name)
 
     @contextlib.contextmanager
     def _map_errors(self) -> Iterator[None]:
@@ -132,6 +112,31 @@ class S3Objects:
             raise StoreAway(f"{self._address} ({_shorten(error)})") from error
         except OSError as error:
             raise StoreAway(f"{self._address} ({_shorten(error)})") from error
+
+
+def put_new_object(store: Any, name: str, data: bytes) -> bool:
+    """Put an object on the condition that there is none; return False if there is one.
+
+    store: one of obstore.store. Raises obstore's own errors, as `get_object` does.
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    try:
+        obstore.put(store, name, data, mode="create", use_multipart=False)
+    except (AlreadyExistsError, PreconditionError):
+        return False
+    return True
+
+
+def get_object(store: Any, name: str) -> bytes | None:
+    """Return a whole object, or None."""
+    import obstore
+
+    try:
+        return bytes(obstore.get(store, name).bytes())
+    except FileNotFoundError:
+        return None
 
 
 def _shorten(error: Exception) -> str:

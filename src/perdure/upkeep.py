@@ -42,7 +42,7 @@ from perdure.types import Run
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
     from perdure.archive.verify import VerifyResult
-    from perdure.archive_store.exchange import CollectionCounts, StoreStatus
+    from perdure.archive_store.exchange import StoreStatus
     from perdure.index.embed import FillResult
     from perdure.index.home_pictures import PictureResult
     from perdure.index.home_vectors import VectorStatus
@@ -444,14 +444,13 @@ class Upkeep:
 
     # its store --------------------------------------------------------------------------------------------
 
-    def collect(self) -> CollectionCounts:
-        """Merge what other machines put into the archive's store, if there is one. Raises StoreFault."""
-        from perdure.archive_store.exchange import CollectionCounts
+    def collect(self) -> int:
+        """Merge what other machines put into the archive's store, if there is one; return how many objects.
 
+        Raises StoreFault.
+        """
         exchange = self._connections.exchange()
-        if exchange is None:
-            return CollectionCounts(0, 0)
-        return exchange.collect(lambda folder, users: self.merge(folder, users=users))
+        return exchange.collect(lambda folder, users: self.merge(folder, users=users)) if exchange else 0
 
     def collect_quietly(self) -> None:
         """Collect if the store answers."""
@@ -473,7 +472,7 @@ class Upkeep:
     def collect_first(self) -> None:
         """Take over an archive that other machines have filled, and index it: this machine has nothing of it yet."""
         with contextlib.suppress(StoreFault, Busy):
-            if self.collect().n_objects:
+            if self.collect():
                 self.catch_up()
 
     def publish(self) -> int:
@@ -488,7 +487,7 @@ class Upkeep:
             return False
         exchange.known.drop_held_runs(record.run for record in lost)
         with contextlib.suppress(StoreFault):
-            return self.collect().n_objects > 0
+            return self.collect() > 0
         return False
 
     def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,23 +25,13 @@ for n in range(40):
 """
 
 
-@pytest.fixture(scope="module")
-def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    server = ObjectServer(tmp_path_factory.mktemp("objects"))
-    server.start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture(params=["folder", "objects"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a place."""
     if request.param == "folder":
         return str(tmp_path / "blobs")
-    server: ObjectServer = request.getfixturevalue("object_server")
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://bucket/{tmp_path.name}"
+    address: str = request.getfixturevalue("object_address")
+    return address
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,25 +9,14 @@ import pytest
 
 from perdure.errors import ConfigFault, StoreAway, StoreFault, StoreRefused
 from perdure.objects import FolderObjects, Objects, open_objects
-from rig.tier_servers import ObjectServer, find_free_ports
-
-
-@pytest.fixture(scope="module")
-def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    server = ObjectServer(tmp_path_factory.mktemp("objects"))
-    server.start()
-    yield server
-    server.kill()
+from rig.waiting import find_free_ports
 
 
 @pytest.fixture(params=["folder", "s3"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
     if request.param == "folder":
         return FolderObjects(tmp_path)
-    server: ObjectServer = request.getfixturevalue("object_server")
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return open_objects(f"s3://bucket/{tmp_path.name}")
+    return open_objects(request.getfixturevalue("object_address"))
 
 
 def test_an_object_is_put_once(objects: Objects):
@@ -90,9 +78,8 @@ def test_missing_keys_are_named(monkeypatch: pytest.MonkeyPatch):
         open_objects("s3://bucket/x").get("FORMAT")
 
 
-def test_a_bucket_that_is_not_there_is_no_empty_store(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch):
-    for name, value in object_server.environment.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.usefixtures("object_address")  # its keys
+def test_a_bucket_that_is_not_there_is_no_empty_store():
     with pytest.raises(StoreFault):
         open_objects("s3://no-such-bucket/x").put_new("FORMAT", b"1\n")
 

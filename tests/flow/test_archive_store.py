@@ -51,21 +51,6 @@ main()
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    object_server = ObjectServer(tmp_path_factory.mktemp("objects"))
-    object_server.start()
-    yield object_server
-    object_server.kill()
-
-
-@pytest.fixture
-def address(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://bucket/{tmp_path.name}"
-
-
 @pytest.fixture
 def transcripts(tmp_path: Path) -> Path:
     """Twelve sessions of four messages."""
@@ -93,19 +78,19 @@ def ask(home: Path, *words: str) -> dict[str, Any]:
     return result
 
 
-def list_objects(server: ObjectServer, address: str) -> list[str]:
+def list_objects(object_server: ObjectServer, object_address: str) -> list[str]:
     """What is in the store: only a test lists it."""
     import obstore
 
-    prefix = address.removeprefix("s3://bucket/") + "/"
-    return [meta["path"].removeprefix(prefix) for page in obstore.list(server.store, prefix) for meta in page]
+    prefix = object_address.removeprefix("s3://bucket/") + "/"
+    return [meta["path"].removeprefix(prefix) for page in obstore.list(object_server.store, prefix) for meta in page]
 
 
-def test_two_commands_make_a_new_machine(tmp_path: Path, address: str, transcripts: Path):
-    one = make_home(tmp_path / "one", address)
+def test_two_commands_make_a_new_machine(tmp_path: Path, object_address: str, transcripts: Path):
+    one = make_home(tmp_path / "one", object_address)
     assert "12 new runs" in run(one, "import", str(transcripts))
     run(one, "remember", "The door code is heliotrope.")
-    two = make_home(tmp_path / "two", address)
+    two = make_home(tmp_path / "two", object_address)
     assert "session 7 says gamma" in run(two, "search", "gamma 7")
     assert "heliotrope" in run(two, "memories", "list")
     digests = [ask(home, "verify")["digest"] for home in (one, two)]
@@ -141,9 +126,9 @@ def start_import(
 ALL_TEXTS = [f"session {n} says {word}" for n in range(12) for word in ("alpha", "beta", "gamma", "delta")]
 
 
-def test_two_writers_at_once_lose_and_repeat_nothing(tmp_path: Path, address: str, transcripts: Path):
+def test_two_writers_at_once_lose_and_repeat_nothing(tmp_path: Path, object_address: str, transcripts: Path):
     """Both import all sessions, one of them grown, in processes that run at the same time, and forget a part each."""
-    homes = [make_home(tmp_path / name, address) for name in ("one", "two")]
+    homes = [make_home(tmp_path / name, object_address) for name in ("one", "two")]
     others = tmp_path / "others"
     shutil.copytree(transcripts, others)
     with (others / "s3.jsonl").open("ab") as file:
@@ -157,28 +142,30 @@ def test_two_writers_at_once_lose_and_repeat_nothing(tmp_path: Path, address: st
     wanted = [text for text in ALL_TEXTS if text not in ("session 5 says beta", "session 6 says beta")]
     wanted = sorted([*wanted, "session 3 says epsilon", "forgotten", "forgotten"])
     assert [open_texts(home) for home in homes] == [wanted, wanted]
-    assert open_texts(make_home(tmp_path / "three", address)) == wanted
+    assert open_texts(make_home(tmp_path / "three", object_address)) == wanted
 
 
-def test_what_was_forgotten_is_in_no_object(tmp_path: Path, server: ObjectServer, address: str, transcripts: Path):
-    one = make_home(tmp_path / "one", address)
+def test_what_was_forgotten_is_in_no_object(
+    tmp_path: Path, object_server: ObjectServer, object_address: str, transcripts: Path
+):
+    one = make_home(tmp_path / "one", object_address)
     with perdure.open(one) as home:
         home.import_files([transcripts])
         home.remember("Session 4 is about beta particles.")
-    objects = open_objects(address)
-    assert b"session 4 says beta" in read_everything(objects, list_objects(server, address))
+    objects = open_objects(object_address)
+    assert b"session 4 says beta" in read_everything(objects, list_objects(object_server, object_address))
     forget(one, "4 beta")
-    everything = read_everything(objects, list_objects(server, address))
+    everything = read_everything(objects, list_objects(object_server, object_address))
     assert b"session 4 says beta" not in everything and b"beta particles" not in everything
     assert b"session 4 says alpha" in everything and b"session 5 says beta" in everything
 
 
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_a_process_killed_at_any_call_loses_nothing(
-    tmp_path: Path, server: ObjectServer, address: str, transcripts: Path, when: str
+    tmp_path: Path, object_server: ObjectServer, object_address: str, transcripts: Path, when: str
 ):
     """Each call that an import makes of the store ends a process, behind what is durable here; the next one goes on."""
-    home, sessions = make_home(tmp_path / "one", address), sorted(transcripts.iterdir())
+    home, sessions = make_home(tmp_path / "one", object_address), sorted(transcripts.iterdir())
     with perdure.open(home) as opened:
         opened.captures.import_files(sessions[:7])
     exit_statuses = []
@@ -188,24 +175,24 @@ def test_a_process_killed_at_any_call_loses_nothing(
     assert exit_statuses[:4] == [9, 9, 9, 9]  # two questions, an object, its entry; then what the one before left
     exchange(home)
     assert open_texts(home) == sorted(ALL_TEXTS)
-    assert open_texts(make_home(tmp_path / "two", address)) == sorted(ALL_TEXTS)
-    everything = read_everything(open_objects(address), list_objects(server, address))
+    assert open_texts(make_home(tmp_path / "two", object_address)) == sorted(ALL_TEXTS)
+    everything = read_everything(open_objects(object_address), list_objects(object_server, object_address))
     assert [everything.count(b'"session %d says beta"' % n) for n in range(12)] == [1] * 12
 
 
 @pytest.fixture
-def line(server: ObjectServer, address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowLine]:
-    slow_line = SlowLine(int(server.endpoint.rpartition(":")[2]))
+def line(object_server: ObjectServer, object_address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowLine]:
+    slow_line = SlowLine(int(object_server.endpoint.rpartition(":")[2]))
     monkeypatch.setenv("AWS_ENDPOINT_URL", slow_line.endpoint)
     yield slow_line
     slow_line.close()
 
 
-def test_uploads_that_are_torn_leave_nothing_half(tmp_path: Path, address: str, line: SlowLine):
+def test_uploads_that_are_torn_leave_nothing_half(tmp_path: Path, object_address: str, line: SlowLine):
     """The line is cut after so many bytes sent, again and again, until one call gets through."""
     noise = random.Random(7)
     session, texts = tmp_path / "big.jsonl", []
-    with perdure.open(make_home(tmp_path / "one", address)) as home:
+    with perdure.open(make_home(tmp_path / "one", object_address)) as home:
         for n in range(6):
             texts += [f"{n} " + "".join(noise.choices("abcdefghij ", k=40_000)) for _ in range(3)]
             session.write_bytes(make_lines(*texts))
@@ -218,14 +205,14 @@ def test_uploads_that_are_torn_leave_nothing_half(tmp_path: Path, address: str, 
         assert line.n_cuts >= 5
         home.upkeep.publish()
         assert home.upkeep.verify().findings == []
-    assert open_texts(make_home(tmp_path / "two", address)) == sorted(texts)
+    assert open_texts(make_home(tmp_path / "two", object_address)) == sorted(texts)
 
 
 def test_a_slow_store_is_waited_for_by_an_import_and_by_no_hook(
-    tmp_path: Path, address: str, line: SlowLine, transcripts: Path
+    tmp_path: Path, object_address: str, line: SlowLine, transcripts: Path
 ):
     line.delay_s = 0.2
-    one = make_home(tmp_path / "one", address)
+    one = make_home(tmp_path / "one", object_address)
     with perdure.open(one) as home:
         home.import_files([transcripts])
         status = home.upkeep.store_status()
@@ -236,24 +223,24 @@ def test_a_slow_store_is_waited_for_by_an_import_and_by_no_hook(
         assert home.search("gamma").hits
 
 
-def test_a_backup_restores_into_an_empty_home(tmp_path: Path, address: str, transcripts: Path):
-    one = make_home(tmp_path / "one", address)
+def test_a_backup_restores_into_an_empty_home(tmp_path: Path, object_address: str, transcripts: Path):
+    one = make_home(tmp_path / "one", object_address)
     with perdure.open(one) as home:
         home.import_files([transcripts])
         _, digest = home.upkeep.backup(tmp_path / "backup.tar.zst")
     again = tmp_path / "again"
     assert ask(again, "restore", str(tmp_path / "backup.tar.zst"), "--no-index")["digest"] == digest
-    settings = CONFIG.format(user="ada", machine="again", store=f"{address}-new")
+    settings = CONFIG.format(user="ada", machine="again", store=f"{object_address}-new")
     (again / "config.toml").write_text(settings)
     exchange(again)
-    assert open_texts(make_home(tmp_path / "two", f"{address}-new")) == sorted(ALL_TEXTS)
+    assert open_texts(make_home(tmp_path / "two", f"{object_address}-new")) == sorted(ALL_TEXTS)
 
 
-def test_resident_homes_keep_each_other_up_to_date(tmp_path: Path, address: str):
+def test_resident_homes_keep_each_other_up_to_date(tmp_path: Path, object_address: str):
     """An event of one, written while both run, is in the other without a command."""
     stop_event, opened = threading.Event(), []
     for name in ("one", "two"):
-        home = perdure.open(make_home(tmp_path / name, address))
+        home = perdure.open(make_home(tmp_path / name, object_address))
         home.connections.vectors()
         store_worker = StoreWorker(home.clone_for_thread, publish_s=0.05, collect_s=0.1)
         thread = threading.Thread(target=store_worker.run, args=(stop_event,))
@@ -274,12 +261,12 @@ def test_resident_homes_keep_each_other_up_to_date(tmp_path: Path, address: str)
 
 @pytest.mark.slow
 def test_what_is_new_waits_while_the_server_is_killed(
-    tmp_path: Path, server: ObjectServer, address: str, transcripts: Path
+    tmp_path: Path, object_server: ObjectServer, object_address: str, transcripts: Path
 ):
-    one, sessions = make_home(tmp_path / "one", address), sorted(transcripts.iterdir())
+    one, sessions = make_home(tmp_path / "one", object_address), sorted(transcripts.iterdir())
     with perdure.open(one) as home:
         home.captures.import_files(sessions[:1])
-    server.kill()
+    object_server.kill()
     try:
         run(one, "import", *map(str, sessions[1:6]))
         run(one, "remember", "The door code is heliotrope.")
@@ -289,10 +276,10 @@ def test_what_is_new_waits_while_the_server_is_killed(
             assert "gives no answer" in home.upkeep.verify().findings[0].what
             home.upkeep.backup(tmp_path / "backup.tar.zst")
     finally:
-        server.start()
+        object_server.start()
     status = ask(one, "store")
     assert (status["n_waiting_runs"], status["has_waiting_events"], status["warning"]) == (0, False, "")
     exchange(one)
-    two = make_home(tmp_path / "two", address)
+    two = make_home(tmp_path / "two", object_address)
     assert open_texts(two) == open_texts(one)
     assert "heliotrope" in run(two, "memories", "list")

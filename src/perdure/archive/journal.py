@@ -468,6 +468,23 @@ def read_new_events(
     needles = [f'"type":"{type_}"'.encode() for type_ in types]
     events_by_key: dict[str, JournalEvent] = {}
     new_positions: dict[str, FilePosition] = {}
+    for line in read_new_lines(folder, old_positions, positions, new_positions):
+        event = decode_event(line) if any(needle in line for needle in needles) else None
+        if isinstance(event, JournalEvent) and event.type in types:
+            events_by_key[event.key] = _choose_later(event, events_by_key.get(event.key))
+    return sorted(events_by_key.values(), key=lambda event: event.order), new_positions
+
+
+def read_new_lines(
+    folder: Path,
+    old_positions: Mapping[str, FilePosition],
+    positions: Mapping[str, FilePosition],
+    new_positions: dict[str, FilePosition],
+) -> Iterator[bytes]:
+    """Yield the whole lines between two positions of a journal's files, without their ends.
+
+    new_positions: gets how far each file was read, before its lines are yielded: to its last whole line.
+    """
     for name in sorted(positions):
         start = old_positions[name].n_bytes if name in old_positions else 0
         whole_lines = b""
@@ -477,11 +494,7 @@ def read_new_events(
                 raw = file.read(positions[name].n_bytes - start)
             whole_lines = raw[: raw.rfind(b"\n") + 1]
         new_positions[name] = FilePosition(positions[name].inode, start + len(whole_lines))
-        for line in whole_lines.split(b"\n"):
-            event = decode_event(line) if any(needle in line for needle in needles) else None
-            if isinstance(event, JournalEvent) and event.type in types:
-                events_by_key[event.key] = _choose_later(event, events_by_key.get(event.key))
-    return sorted(events_by_key.values(), key=lambda event: event.order), new_positions
+        yield from whole_lines.split(b"\n")[:-1]
 
 
 def set_aside_torn_tail(path: Path) -> Path | None:

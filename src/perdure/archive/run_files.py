@@ -16,9 +16,9 @@ import contextlib
 import io
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ from perdure.types import Line, Run
 FORGOTTEN = b'{"forgotten":"'  # the beginning of the line that replaces a forgotten one
 _run_decoder = msgspec.json.Decoder(Run)
 _run_encoder = msgspec.json.Encoder()
+_T = TypeVar("_T")
 
 
 def encode_run(run: Run) -> bytes:
@@ -161,7 +162,7 @@ _manifest_decoder = msgspec.json.Decoder(Manifest)
 def encode_pack(runs: Iterable[tuple[Run, bytes]]) -> bytes:
     """Encode these runs with their stored bytes as a pack, in the order given."""
     pack_bytes, frames, packed_runs = bytearray(), [], []
-    for frame_number, group in enumerate(_group_runs(runs)):
+    for frame_number, group in enumerate(group_by_bytes(runs, lambda pair: len(pair[1]), _FRAME_BYTES)):
         frame = zstd.compress(b"".join(stored_bytes for _, stored_bytes in group), _COMPRESSION_LEVEL)
         frames.append((len(pack_bytes), len(frame)))
         pack_bytes += frame
@@ -174,15 +175,16 @@ def encode_pack(runs: Iterable[tuple[Run, bytes]]) -> bytes:
     return bytes(pack_bytes + _TRAILER.pack(len(payload), _TRAILER_MAGIC))
 
 
-def _group_runs(runs: Iterable[tuple[Run, bytes]]) -> Iterable[list[tuple[Run, bytes]]]:
-    group: list[tuple[Run, bytes]] = []
-    size = 0
-    for pair in runs:
-        if group and size + len(pair[1]) > _FRAME_BYTES:
+def group_by_bytes(items: Iterable[_T], measure: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
+    """Yield groups of at most so many bytes, or of one larger item. measure: returns the bytes of an item."""
+    group: list[_T] = []
+    n_bytes = 0
+    for item in items:
+        if group and n_bytes + measure(item) > limit:
             yield group
-            group, size = [], 0
-        group.append(pair)
-        size += len(pair[1])
+            group, n_bytes = [], 0
+        group.append(item)
+        n_bytes += measure(item)
     if group:
         yield group
 

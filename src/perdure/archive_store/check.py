@@ -43,17 +43,17 @@ def _check_logs(exchange: StoreExchange) -> Iterator[ArchiveFinding]:
     advice = "restore it in the store (a version or a backup of the bucket)"
     exchange.read_logs()
     for writer in exchange.known.list_writers():
-        number, sha256, wanted = 0, "", exchange.known.get_position(writer)
+        number, sha256, read_position = 0, "", exchange.known.get_position(writer)
         try:
             for entry, entry_sha256 in log.read_entries(exchange.objects, writer, 0, ""):
                 number, sha256 = entry.number, entry_sha256
-                if number == wanted[0]:
+                if number == read_position[0]:
                     break
         except DamagedStore as error:
             yield ArchiveFinding("problem", f"log/{writer}", f"the log is damaged ({error.detail})", advice)
             continue
-        if (number, sha256) != wanted:
-            description = f"the log differs from what was read: entry {number:,} of {wanted[0]:,}"
+        if (number, sha256) != read_position:
+            description = f"the log differs from what was read: entry {number:,} of {read_position[0]:,}"
             yield ArchiveFinding("problem", f"log/{writer}", description, advice)
 
 
@@ -65,6 +65,6 @@ def _check_objects(exchange: StoreExchange) -> Iterator[ArchiveFinding]:
                 description = "it was replaced, and was still there; it is deleted now"
                 yield ArchiveFinding("notice", stored.name, description, "nothing to do")
         elif exchange.fetch(stored) is None:
-            now = exchange.known.get_object(stored.name)
-            if not now.is_gone:
-                yield ArchiveFinding("problem", stored.name, now.damage, _PUT_AGAIN)
+            fetched = exchange.known.get_object(stored.name)
+            if not fetched.is_gone:
+                yield ArchiveFinding("problem", stored.name, fetched.damage, _PUT_AGAIN)

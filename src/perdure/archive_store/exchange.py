@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from perdure import disk
 from perdure.archive import run_files
@@ -42,9 +41,6 @@ class Waiting:
     n_runs: int
     has_events: bool
 
-    def __bool__(self) -> bool:
-        return bool(self.n_runs or self.has_events)
-
 
 @dataclass(frozen=True)
 class StoreStatus:
@@ -60,13 +56,6 @@ class StoreStatus:
     warning: str  # why they wait, if the store could not be used; else ""
 
 
-class CollectionCounts(NamedTuple):
-    """What came from the store."""
-
-    n_objects: int
-    n_damaged: int  # missing there, or not what was put
-
-
 class StoreExchange:
     """The exchange of one home with the store of its archive. Use it from one thread, and close it."""
 
@@ -77,7 +66,7 @@ class StoreExchange:
         self._planner = Planner(archive, self.known, get_object=objects.get, get_user=self.get_user)
         self._stage = home / "cache" / "archive-store"
         self._away_until_s = 0.0
-        self._is_joined = False
+        self._is_format_checked = False
 
     def close(self) -> None:
         """Close the file of what is known."""
@@ -123,7 +112,6 @@ class StoreExchange:
         try:
             self.publish(wait_s=wait_s)
         except StoreFault as error:
-            self._away_until_s = time.monotonic() + _AWAY_S
             self.known.set_meta("fault", str(error))
             return error
         except Busy as error:  # the other process publishes this, too
@@ -146,7 +134,7 @@ class StoreExchange:
         StoreFault when the store cannot be used; the next call goes on.
         """
         n_objects = 0
-        with disk.lock_file(self._home / ".store.lock", wait_s=wait_s):
+        with self._note_fault(), disk.lock_file(self._home / ".store.lock", wait_s=wait_s):
             self._join()
             while (draft := self._planner.plan(accept_losses=accept_losses)) is not None:
                 n_objects += self._put_draft(draft)
@@ -156,6 +144,15 @@ class StoreExchange:
             if self.known.get_meta("fault"):
                 self.known.set_meta("fault", "")
         return n_objects
+
+    @contextlib.contextmanager
+    def _note_fault(self) -> Iterator[None]:
+        """Leave the store alone for some seconds where a call can do without it."""
+        try:
+            yield
+        except StoreFault:
+            self._away_until_s = time.monotonic() + _AWAY_S
+            raise
 
     def erase_user(self, user: str) -> int:
         """Delete everything of a user in the store; return how many objects. What others captured before goes, too."""
@@ -172,8 +169,7 @@ class StoreExchange:
 
     def _join(self) -> None:
         """Make the store this archive's, and this machine one of its writers; read the own log to its end."""
-        if not self._is_joined:
-            self._check_format()
+        self._check_format()
         writer = get_writer_id(self._home)
         own_writers = list_own_writers(self._home)  # also those of the home that this one was restored from
         if not own_writers.issubset(self.known.list_writers()):
@@ -185,10 +181,11 @@ class StoreExchange:
             self.read_registry()
         if self._read_log(writer):  # of a call that ended before it could record what it had put
             self._hold_local()
-        self._is_joined = True
 
     def _check_format(self) -> None:
-        """Write the number of the format into an empty store. Raises NewerStore; StoreFault where it cannot be put."""
+        """Write the number of the format into an empty store; later calls do nothing. Raises NewerStore, StoreFault."""
+        if self._is_format_checked:
+            return
         stored = self.objects.get(log.FORMAT_NAME)
         if stored is None and self.known.list_writers():
             raise StoreRefused(f"{self.address} is empty, and was not; delete cache/archive-store.db to fill it again")
@@ -196,12 +193,16 @@ class StoreExchange:
             stored = self.objects.get(log.FORMAT_NAME)
         if stored is not None and stored != log.FORMAT:
             raise NewerStore(f"{self.address} has format {stored[:20]!r}, this Perdure knows {log.FORMAT!r}")
+        self._is_format_checked = True
 
     def _put_draft(self, draft: Draft) -> int:
         """Put the objects of a draft, then its entry; return how many objects."""
-        n_objects = 0 if draft.is_empty else self._put_entry(draft)
-        for key, value in draft.meta.items() if draft.is_empty else ():
-            self.known.set_meta(key, value)
+        if draft.is_empty:
+            n_objects = 0
+            for key, value in draft.meta.items():
+                self.known.set_meta(key, value)
+        else:
+            n_objects = self._put_entry(draft)
         self.known.drop_rechecks(draft.rechecked)
         return n_objects
 
@@ -267,22 +268,23 @@ class StoreExchange:
 
     # collect ----------------------------------------------------------------------------------------------
 
-    def collect(self, merge: Merge) -> CollectionCounts:
-        """Fetch what is new in the store and merge it into this archive. Raises StoreFault; the next call goes on."""
-        n_objects = n_damaged = 0
+    def collect(self, merge: Merge) -> int:
+        """Fetch what is new in the store and merge it into this archive; return how many objects.
+
+        Damaged ones are left out, and recorded. Raises StoreFault; the next call goes on.
+        """
+        n_objects = 0
         disk.make_folder(self._stage)
-        with disk.lock_file(self._stage / ".lock", wait_s=_WAIT_S):
-            if not self._is_joined:
-                self._check_format()
+        with self._note_fault(), disk.lock_file(self._stage / ".lock", wait_s=_WAIT_S):
+            self._check_format()
             self.read_logs()
             record_writers(self._home, *self.known.list_writers())
             self._hold_local()
             while stored_objects := self.known.list_new_objects():
-                group = _take_bytes(stored_objects, _STAGE_BYTES)
-                n_bad = self._merge_objects(group, merge)
-                n_objects, n_damaged = n_objects + len(group) - n_bad, n_damaged + n_bad
+                group = next(run_files.group_by_bytes(stored_objects, lambda stored: stored.n_bytes, _STAGE_BYTES))
+                n_objects += self._merge_objects(group, merge)
             self.known.set_meta("collected", datetime.now(UTC).isoformat())
-        return CollectionCounts(n_objects, n_damaged)
+        return n_objects
 
     def read_logs(self) -> None:
         """Read every log to its end. Raises StoreFault."""
@@ -326,8 +328,8 @@ class StoreExchange:
         self.known.hold(held)
 
     def _merge_objects(self, stored_objects: list[StoredObject], merge: Merge) -> int:
-        """Merge some objects; return how many of them are damaged."""
-        n_damaged, users, contents = 0, set(), []
+        """Merge those objects that are whole and there; return how many."""
+        users, staged_objects = set(), []
         shutil.rmtree(self._stage / "archive", ignore_errors=True)  # what a crash left
         try:
             disk.make_folder(self._stage / "archive")
@@ -335,22 +337,21 @@ class StoreExchange:
             for stored in stored_objects:
                 data = self.fetch(stored)
                 if data is None:
-                    n_damaged += bool(self.known.get_object(stored.name).damage)
                     continue
                 user = self.get_user(stored.user)
                 _stage_object(self._stage / "archive", user, stored, data)
-                contents.append(stored)
+                staged_objects.append(stored)
                 users.add(user)
-            if contents:
+            if staged_objects:
                 merge(self._stage, sorted(users))
         finally:
             shutil.rmtree(self._stage / "archive", ignore_errors=True)
-        for stored in contents:
+        for stored in staged_objects:
             run_states = self.known.list_runs_of(stored.name)
             self.known.hold(f"{run_id} {state}" for run_id, state in run_states)
             self.known.hold(line_id for line_id, _ in self.known.list_lines_of(stored.name))
             self.known.add_rechecks(run_id for run_id, _ in run_states)
-        return n_damaged
+        return len(staged_objects)
 
     def fetch(self, stored: StoredObject) -> bytes | None:
         """Return the bytes of an object; None if it is gone meanwhile, or damaged: then that is recorded."""
@@ -368,16 +369,6 @@ class StoreExchange:
         return data
 
 
-def _take_bytes(stored_objects: Iterable[StoredObject], limit: int) -> list[StoredObject]:
-    """Return the first objects, up to so many bytes, and at least one."""
-    taken: list[StoredObject] = []
-    for stored in stored_objects:
-        if taken and sum(other.n_bytes for other in taken) + stored.n_bytes > limit:
-            break
-        taken.append(stored)
-    return taken
-
-
 def _stage_object(root: Path, user: str, stored: StoredObject, data: bytes) -> None:
     """Lay an object into an archive folder, where a merge finds it."""
     if stored.name.startswith("packs/"):
@@ -386,7 +377,7 @@ def _stage_object(root: Path, user: str, stored: StoredObject, data: bytes) -> N
         disk.write_file(path, data, sync=False)
         return
     by_file: dict[str, bytes] = {}
-    for event, line in log.decode_lines(data):
+    for event, line in log.decode_lines(data.split(b"\n")):
         name = f"{event.writer}/{event.at[:7]}.jsonl"
         by_file[name] = by_file.get(name, b"") + line + b"\n"
     for name, lines in by_file.items():

@@ -8,7 +8,7 @@ the writers. Names hold no names of people: a user is a key, and the object `use
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -124,9 +124,9 @@ def name_lines(writer: str, number: int, place: int, data: bytes) -> str:
     return f"journal/{writer}/{number:08d}-{place}-{compute_hash(data)[:_NAME_HASH_CHARS]}.jsonl"
 
 
-def decode_lines(data: bytes) -> Iterator[tuple[JournalEvent, bytes]]:
-    """Yield each event in an object of journals, with its line."""
-    for line in data.split(b"\n")[:-1]:
+def decode_lines(lines: Iterable[bytes]) -> Iterator[tuple[JournalEvent, bytes]]:
+    """Yield the event of each line, with the line; skip damaged ones."""
+    for line in lines:
         event = decode_event(line)
         if isinstance(event, JournalEvent):
             yield event, line

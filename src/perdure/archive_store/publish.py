@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from perdure.archive import manifest, run_files
 from perdure.archive.archive import Archive
-from perdure.archive.journal import FilePosition, JournalEvent, decode_event, measure_files, was_rewritten
+from perdure.archive.journal import FilePosition, JournalEvent, measure_files, read_new_lines, was_rewritten
 from perdure.archive.manifest import ArchiveManifest
 from perdure.archive_store.log import decode_lines, make_state, make_user_key
 from perdure.archive_store.store import KnownStore
@@ -32,7 +31,6 @@ _BATCH_LINES = 5000  # in one entry: it names each of them
 
 RunWithBytes = tuple[Run, bytes]
 Positions = dict[str, FilePosition]
-_T = TypeVar("_T")
 
 
 @dataclass
@@ -57,28 +55,14 @@ class Draft:
         for run, stored_bytes in sorted(self.runs.values(), key=lambda pair: pair[0].run_id):
             by_user.setdefault(run.source.user, []).append((run, stored_bytes))
         for user, pairs in sorted(by_user.items()):
-            for group in _cut(pairs, lambda pair: len(pair[1]), _PACK_BYTES):
+            for group in run_files.group_by_bytes(pairs, lambda pair: len(pair[1]), _PACK_BYTES):
                 yield user, group
 
     def list_lines(self) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         """Yield (user, the lines of one object with the ids of their events)."""
         for user, lines in sorted(self.lines.items()):
-            for group in _cut(sorted(lines.items()), lambda pair: len(pair[1]), _LINES_BYTES):
+            for group in run_files.group_by_bytes(sorted(lines.items()), lambda pair: len(pair[1]), _LINES_BYTES):
                 yield user, group
-
-
-def _cut(items: Iterable[_T], measure: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
-    """Yield groups of at most so many bytes, or of one larger item."""
-    group: list[_T] = []
-    size = 0
-    for item in items:
-        if group and size + measure(item) > limit:
-            yield group
-            group, size = [], 0
-        group.append(item)
-        size += measure(item)
-    if group:
-        yield group
 
 
 class Planner:
@@ -122,8 +106,7 @@ class Planner:
         draft = Draft()
         is_done = self._plan_runs(draft)
         is_done = self._plan_lines(draft) and is_done
-        for stored in self._known.list_damaged():
-            draft.gone.add(stored.name)
+        draft.gone.update(stored.name for stored in self._known.list_damaged())
         for name in sorted(draft.gone):
             is_whole = all([self._carry_runs(name, draft), self._carry_lines(name, draft)])
             if not (is_whole or accept_losses):
@@ -199,7 +182,7 @@ class Planner:
 
     def _read_positions(self, user: str) -> Positions:
         raw = self._known.get_meta(f"lines {user}") or "{}"
-        return msgspec.json.decode(raw, type=dict[str, FilePosition])
+        return msgspec.json.decode(raw, type=Positions)
 
     def _plan_lines(self, draft: Draft) -> bool:
         """Add the next lines; return True if none is left."""
@@ -273,7 +256,7 @@ class Planner:
             return True
         user = self._get_user(self._known.get_object(name).user)
         raw = self._get_object(name) or b""
-        stored_lines = {event.id: line for event, line in decode_lines(raw)}
+        stored_lines = {event.id: line for event, line in decode_lines(raw.split(b"\n"))}
         new_keys = set(draft.keys.values())
         for line_id, key in rows:
             if key in new_keys and draft.keys.get(line_id) != key:
@@ -298,20 +281,5 @@ class Planner:
 def _read_lines(
     folder: Path, old: Positions, now: Positions, reached: Positions
 ) -> Iterator[tuple[JournalEvent, bytes]]:
-    """Yield the whole events between two positions of a journal's files, each with its line; skip damaged ones.
-
-    reached: gets how far each file was read: to its last whole line.
-    """
-    for name in sorted(now):
-        start = old[name].n_bytes if name in old else 0
-        raw = b""
-        if now[name].n_bytes > start:
-            with (folder / name).open("rb") as file:
-                file.seek(start)
-                raw = file.read(now[name].n_bytes - start)
-        end = raw.rfind(b"\n") + 1
-        reached[name] = FilePosition(now[name].inode, start + end)
-        for line in raw[:end].split(b"\n")[:-1]:
-            event = decode_event(line)
-            if isinstance(event, JournalEvent):
-                yield event, line
+    """Yield the new events of a journal, each with its line; skip damaged ones. reached: as in `read_new_lines`."""
+    return decode_lines(read_new_lines(folder, old, now, reached))

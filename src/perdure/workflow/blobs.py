@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from perdure import disk
 from perdure.errors import PackageMissing, UsageError
+from perdure.objects import get_object, put_new_object
 from perdure.workflow.tier_queue import map_client_errors
 
 _NAME = "the object store"  # in messages
@@ -84,17 +85,7 @@ class FolderBlobs:
 
     def put_new(self, name: str, data: bytes) -> bool:
         """Write a file whole, and give it its name only if that is free."""
-        path = self._make_path(name)
-        temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
-        disk.write_file(temporary, data)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
-        disk.sync_folder(path.parent)
-        return True
+        return disk.create_file(self._make_path(name), data)
 
     def get(self, name: str) -> bytes | None:
         """Read a file."""
@@ -177,22 +168,13 @@ class ObjectBlobs:
 
     def put_new(self, name: str, data: bytes) -> bool:
         """Put an object on the condition that there is none."""
-        from obstore.exceptions import AlreadyExistsError
-
         with map_client_errors(_NAME):
-            try:
-                self._obstore.put(self._store, name, data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-        return True
+            return put_new_object(self._store, name, data)
 
     def get(self, name: str) -> bytes | None:
         """Get an object."""
         with map_client_errors(_NAME):
-            try:
-                return bytes(self._obstore.get(self._store, name).bytes())
-            except FileNotFoundError:
-                return None
+            return get_object(self._store, name)
 
     def list_names(self, folder: str) -> list[str]:
         """List the objects with a prefix."""

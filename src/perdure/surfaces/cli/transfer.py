@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from perdure.config import find_home_path, read_variable
-from perdure.errors import PerdureError, UsageError
+from perdure.errors import PerdureError, ReadOnlyHome, UsageError
 from perdure.home import Home, open_home
 from perdure.service import sync_connect, sync_protocol
 from perdure.service.sync_link import SyncLink
@@ -148,24 +148,26 @@ def store_command(shell: Shell) -> None:
     machines put there, put there what is new here, and replace there what `perdure verify` found damaged. The resident
     home does this by itself. Exit status 1: something there is damaged, and this machine does not have it.
     """
-    with shell.open_home(create=True) as home:
+    with open_home(shell.home) as home:  # `shell.open_home` would say first what waits
         if not home.config.archive.store:
             raise UsageError("this archive has no store: set archive.store in config.toml")
-        collected, n_put = home.upkeep.collect(), home.upkeep.publish()
+        n_taken, n_put = home.upkeep.collect(), home.upkeep.publish()
         home.upkeep.catch_up()
         status = home.upkeep.store_status()
+    if status is None:
+        raise ReadOnlyHome(str(home.path))
     if shell.as_json:
-        shell.print_json({**msgspec.to_builtins(status), "put": n_put, "taken": collected.n_objects})
-    elif status:
+        shell.print_json({**msgspec.to_builtins(status), "put": n_put, "taken": n_taken})
+    else:
         shell.out.print(
             f"{status.address}: {format_count(status.n_objects, 'object')}, {format_size(status.n_bytes)}, "
             f"of {format_count(status.n_writers, 'machine')}. {format_count(n_put, 'object')} put there, "
-            f"{format_count(collected.n_objects, 'object')} taken from there.",
+            f"{format_count(n_taken, 'object')} taken from there.",
             markup=False,
         )
         if status.n_damaged:
             shell.err.print(f"{format_count(status.n_damaged, 'object')} damaged: `perdure verify` names them.")
-    if status and status.n_damaged:
+    if status.n_damaged:
         sys.exit(1)
 
 
