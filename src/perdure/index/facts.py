@@ -185,9 +185,10 @@ def list_memory_searches(
 ) -> list[MemorySearch]:
     """Return the calls of agents that searched Perdure between two moments, oldest first."""
     values = (index.find_name("user", user), to_ms(since_at), to_ms(until_at))
-    is_lookup = "facet.value GLOB '*perdure*recall' OR facet.value GLOB '*perdure*search'"
-    tools = index.select(f"{_TOOL_LOOKUPS} AND facet.kind = 'tool' AND ({is_lookup})", *values)
-    is_search = "fact.text GLOB '*perdure search *' OR fact.text GLOB '*perdure recall *'"
+    is_lookup = "instr(facet.value, 'perdure') > 0 AND substr(facet.value, length(facet.value) - 5) IN (?, ?)"
+    query = f"{_TOOL_LOOKUPS} AND facet.kind = 'tool' AND {is_lookup}"
+    tools = index.select(query, *values, "recall", "search")
+    is_search = "instr(fact.text, 'perdure search ') > 0 OR instr(fact.text, 'perdure recall ') > 0"
     program = hash_fact_key("program perdure")
     query = f"{_COMMAND_LOOKUPS} AND fact_key.key = ? AND fact.kind = 'worked' AND ({is_search})"
     commands = index.select(query, *values, program)

@@ -39,7 +39,6 @@ CREATE TABLE slab_row(slab bigint NOT NULL, "row" bigint NOT NULL, chunk bigint 
   scale real NOT NULL, numbers halfvec NOT NULL, PRIMARY KEY(slab, "row"));
 CREATE INDEX slab_row_chunk ON slab_row(slab, chunk);
 CREATE FUNCTION instr(text, text) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT strpos($1, $2)';
-CREATE FUNCTION instr(bytea, bytea) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT position($2 in $1)';
 CREATE FUNCTION strftime(text, bigint, text) RETURNS text LANGUAGE sql STABLE
   AS $$SELECT to_char(to_timestamp($2) AT TIME ZONE 'UTC', 'YYYY-MM')$$;
 CREATE FUNCTION date(bigint, text, text, text) RETURNS text LANGUAGE sql STABLE
@@ -78,7 +77,6 @@ class IndexDatabase:
 
     def __init__(self, config: IndexConfig) -> None:
         self._config = config
-        self._base = sql.Identifier(config.schema)
 
     @property
     def _current(self) -> str:
@@ -129,6 +127,17 @@ class IndexDatabase:
         with map_errors(f"Postgres schema {self._config.schema}"), contextlib.closing(self.connect()) as connection:
             yield connection
 
+    @contextlib.contextmanager
+    def _connect_for_index(self) -> Iterator[psycopg.Connection[Any]]:
+        """Connect for an index, which will close the connection; close it here only if the block fails."""
+        connection = self.connect()
+        try:
+            with map_errors(f"Postgres schema {self._config.schema}"):
+                yield connection
+        except BaseException:
+            connection.close()
+            raise
+
     def _find_current(self, connection: psycopg.Connection[Any]) -> tuple[str, int] | None:
         query = f"SELECT schema_name, tables_version FROM {self._config.schema}.generation WHERE is_current"
         return connection.execute(query.encode()).fetchone()
@@ -146,26 +155,21 @@ class IndexDatabase:
 
     def open(self, *, create: bool = False, writable: bool = True) -> PostgresIndex:
         """Open the index in use. Raises IndexMissing, IndexDamaged, IndexUnreachable."""
-        connection = self.connect()
-        try:
-            with map_errors(f"Postgres schema {self._config.schema}"):
-                current = self._find_current(connection)
-                is_old = current is not None and current[1] < SCHEMA and writable
-                if is_old or (current is None and create):
-                    with connection.transaction():
-                        connection.execute(b"SELECT pg_advisory_xact_lock(hashtext('perdure.generation'))")
-                        current = self._find_current(connection)
-                        if current is None or current[1] < SCHEMA:
-                            current = (self._create(connection), SCHEMA)
-                            self._point_to(connection, current[0])
-                if current is None:
-                    raise IndexMissing(f"Postgres schema {self._config.schema}")
-                if current[1] != SCHEMA:
-                    raise IndexDamaged(f"Postgres schema {current[0]} (made by another version)")
-                return PostgresIndex(connection, current[0], self._current)
-        except BaseException:
-            connection.close()
-            raise
+        with self._connect_for_index() as connection:
+            current = self._find_current(connection)
+            is_old = current is not None and current[1] < SCHEMA and writable
+            if is_old or (current is None and create):
+                with connection.transaction():
+                    connection.execute(b"SELECT pg_advisory_xact_lock(hashtext('perdure.generation'))")
+                    current = self._find_current(connection)
+                    if current is None or current[1] < SCHEMA:
+                        current = (self._create(connection), SCHEMA)
+                        self._point_to(connection, current[0])
+            if current is None:
+                raise IndexMissing(f"Postgres schema {self._config.schema}")
+            if current[1] != SCHEMA:
+                raise IndexDamaged(f"Postgres schema {current[0]} (made by another version)")
+            return PostgresIndex(connection, current[0], self._current)
 
     def delete(self) -> None:
         """Delete every index of the home."""
@@ -183,10 +187,9 @@ class IndexDatabase:
 
     def begin_build(self) -> tuple[PostgresIndex, bool]:
         """Return (an index beside the one in use, True if an earlier rebuild began it)."""
-        connection = self.connect()
         query = f"""SELECT schema_name FROM {self._config.schema}.generation
             WHERE NOT is_current AND tables_version = {SCHEMA} ORDER BY number DESC LIMIT 1"""
-        with map_errors(f"Postgres schema {self._config.schema}"):
+        with self._connect_for_index() as connection:
             row = connection.execute(query.encode()).fetchone()
             if row is None:
                 with connection.transaction():

@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.index.encoding import from_ms, to_ms
 from perdure.index.store import IndexConnection
+from perdure.text import fts_quote
 
 STATING_WORDS = (
     "port version called named renamed decided chose moved switched default uses listens runs lives located instead "
@@ -45,10 +46,10 @@ def list_stating(index: IndexConnection, user: str) -> list[StatedText]:
     number = index.find_name("user", user)
     if number is None:
         return []
-    words = " OR ".join(f'"{word}"' for word in STATING_WORDS)
-    newest = f'SELECT rowid FROM "words_{number}" WHERE "words_{number}" MATCH ? ORDER BY rowid DESC LIMIT ?'
+    words = index.match_words(number, f"text : ({' OR '.join(map(fts_quote, STATING_WORDS))})")
+    newest = f"SELECT {words.chunk} FROM {words.source} WHERE {words.test} ORDER BY {words.chunk} DESC LIMIT ?"
     query = f"SELECT {_COLUMNS} AND chunk.id IN ({newest}) ORDER BY chunk.id DESC"
-    values = (number, index.find_name("kind", "text"), f"{{text}} : ({words})", _MAX_CHUNKS)
+    values = (number, index.find_name("kind", "text"), *words.values, _MAX_CHUNKS)
     return [_from_row(*row) for row in index.select(query, *values)]
 
 
@@ -64,9 +65,10 @@ def list_other_turns(
     index: IndexConnection, user: str, project: str | None, session: str, before_at: datetime
 ) -> list[str]:
     """Return turns in words of a project that other sessions said before a moment, the newest."""
-    query = """SELECT DISTINCT turn.turn_id FROM chunk JOIN turn ON turn.id = chunk.turn JOIN run ON run.id = turn.run
+    query = """SELECT turn.turn_id FROM chunk JOIN turn ON turn.id = chunk.turn JOIN run ON run.id = turn.run
       WHERE chunk.user = ? AND chunk.project = ? AND chunk.kind = ? AND chunk.stated_ms < ? AND run.session <> ?
-        AND turn.author IN ('person', 'agent') AND NOT turn.abandoned ORDER BY chunk.stated_ms DESC LIMIT ?"""
+        AND turn.author IN ('person', 'agent') AND NOT turn.abandoned
+      GROUP BY turn.turn_id ORDER BY max(chunk.stated_ms) DESC, turn.turn_id LIMIT ?"""
     numbers = [index.find_name(*name) for name in (("user", user), ("project", project or ""), ("kind", "text"))]
     return [name for (name,) in index.select(query, *numbers, to_ms(before_at), session, _MAX_OTHERS)]
 

@@ -213,17 +213,14 @@ class PostgresIndex(IndexConnection):
                 self.connection.execute("ROLLBACK")
             raise
 
-    def _map_errors(self) -> contextlib.AbstractContextManager[None]:
-        return map_errors(f"Postgres schema {self.path}")
+    @contextlib.contextmanager
+    def _map_errors(self) -> Iterator[None]:
+        with map_errors(f"Postgres schema {self.path}"):
+            yield
 
     def get_version(self) -> tuple[int, int]:
         """Return a value that changes with every commit, by any process."""
         return int(self.get_meta("version") or 0), self._n_transactions
-
-    def get_meta(self, key: str) -> str | None:
-        """Return a named value."""
-        rows = self.select("SELECT value FROM meta WHERE key = ?", key)
-        return rows[0][0] if rows else None
 
     def select(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return all rows of a query. Raises IndexDamaged, IndexUnreachable."""
@@ -241,6 +238,10 @@ class PostgresIndex(IndexConnection):
         return PostgresSlab(self, number, owner, dimension)
 
     # who reads ----------------------------------------------------------------------------------------------
+
+    def is_wall_open(self) -> bool:
+        """Return True if row-level security does not hold for this connection's role."""
+        return not self.select("SELECT row_security_active('chunk')")[0][0]
 
     def limit_to(self, owners: Sequence[str]) -> None:
         """Show the rows of these owners alone, whatever a query asks for; rows are written all the same."""

@@ -284,11 +284,8 @@ class IndexConnection:
                 self._chunk_counts.clear()
                 self._name_numbers.clear()  # the rollback may have removed some of these names
 
-    def _map_errors(self) -> contextlib.AbstractContextManager[None]:
-        return self._map_sqlite_errors()
-
     @contextlib.contextmanager
-    def _map_sqlite_errors(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         """Turn refusals of SQLite into errors that say what to do."""
         try:
             yield
@@ -441,6 +438,10 @@ class IndexConnection:
         return None
 
     # who reads ----------------------------------------------------------------------------------------------
+
+    def is_wall_open(self) -> bool:
+        """Return True if `limit_to` should hide the rows of others but cannot, because of this connection's role."""
+        return False
 
     def limit_to(self, owners: Sequence[str]) -> None:
         """Show the rows of these owners alone. A file has no such wall: every query of it filters by itself."""

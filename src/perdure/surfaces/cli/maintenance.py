@@ -368,6 +368,9 @@ def _check_index(home: Home) -> Iterator[HealthCheck]:
         if damage := home.index().find_damage():
             yield HealthCheck("index", "problem", damage, "run `perdure rebuild`; the archive holds everything")
             return
+        if home.index().is_wall_open():
+            advice = "take a role that is no superuser and has no BYPASSRLS: docs/operating.md"
+            yield HealthCheck("index", "problem", "row-level security does not hold for its role", advice)
     yield from health_checks.check_index(home)
 
 
