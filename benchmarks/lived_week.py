@@ -93,7 +93,8 @@ def read_session(path: Path) -> RecordedSession | None:
         offset = lines[-1].end
     turns = tuple(formats.parse(runtime, lines).turns) if is_stream else ()
     instants = [datetime.fromisoformat(text) for text in _INSTANT.findall(data[:200_000].decode("utf-8", "replace"))]
-    began_at = min((message.stated_at for message in turns if message.stated_at), default=min(instants, default=datetime.now(UTC)))
+    stated = [message.stated_at for message in turns if message.stated_at]
+    began_at = min(stated or instants, default=datetime.now(UTC))
     return RecordedSession(path, runtime, origin.session, origin.cwd or "", tuple(raw_lines), turns, began_at)
 
 
