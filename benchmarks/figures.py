@@ -2,7 +2,8 @@
 
 A result names its commit (the last one that changed what is measured), command, machine and load. One whose commit is
 the present one is not made again, so that a run that ended goes on. Documents take their figures from these files
-(`tests/flow/test_figures.py`): after a run, that test names every figure that is not true any more.
+(`tests/flow/test_figures.py`): after a run, that test names every figure that is not true any more. The tables made
+here have no rows of other products: `python -m benchmarks.table --with … --write` makes those.
 
     python -m benchmarks.figures            # what is quick: some minutes
     python -m benchmarks.figures --full     # also what needs data beside this repository, or a quiet machine
@@ -44,6 +45,7 @@ MEASUREMENTS = (
             keeps_itself=True),
     Figures("trimming", f"benchmarks.trimming {SHARED} --keep", SHARED, keeps_itself=True),
     Figures("action", f"benchmarks.action {SHARED}", SHARED),
+    Figures("execution-scripted", "benchmarks.execution --keep", is_quick=False, keeps_itself=True),
     Figures("hook", "benchmarks.hook --runs 60 --keep", is_quick=False, keeps_itself=True),
     Figures("recall-locomo_dev", f"{_EVAL} {DATA / 'locomo_dev'} --json", DATA / "locomo_dev", is_quick=False),
     Figures("recall-beam_dev", f"{_EVAL} {DATA / 'beam_dev'} --json", DATA / "beam_dev", is_quick=False),

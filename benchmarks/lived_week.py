@@ -93,7 +93,8 @@ def read_session(path: Path) -> RecordedSession | None:
         offset = lines[-1].end
     turns = tuple(formats.parse(runtime, lines).turns) if is_stream else ()
     instants = [datetime.fromisoformat(text) for text in _INSTANT.findall(data[:200_000].decode("utf-8", "replace"))]
-    began_at = min((one.stated_at for one in turns if one.stated_at), default=min(instants, default=datetime.now(UTC)))
+    stated = [message.stated_at for message in turns if message.stated_at]
+    began_at = min(stated or instants, default=datetime.now(UTC))
     return RecordedSession(path, runtime, origin.session, origin.cwd or "", tuple(raw_lines), turns, began_at)
 
 
@@ -103,26 +104,25 @@ class ShiftedTimes:
     def __init__(self, lines: Sequence[bytes], begins_at: datetime) -> None:
         texts = {text for line in lines for text in _INSTANT.findall(line.decode("utf-8", "replace"))}
         instants = sorted((datetime.fromisoformat(text), text) for text in texts)
-        self.by_text: dict[str, str] = {}
+        self._by_text: dict[str, str] = {}
+        self._by_instant: dict[datetime, datetime] = {}
         previous, shown = (instants[0][0] if instants else begins_at), begins_at
         for instant, text in instants:
             shown += min(instant - previous, MAX_PAUSE)
             previous = instant
-            self.by_text[text] = shown.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._by_text[text] = shown.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            self._by_instant[instant] = datetime.fromisoformat(self._by_text[text])
         self.ends_at = shown
 
     def shift(self, line: bytes) -> bytes:
         """Return a line with its times moved."""
         text = line.decode("utf-8", "surrogateescape")
-        shifted = _INSTANT.sub(lambda match: self.by_text.get(match[0], match[0]), text)
+        shifted = _INSTANT.sub(lambda match: self._by_text.get(match[0], match[0]), text)
         return shifted.encode("utf-8", "surrogateescape")
 
     def get(self, instant: datetime | None, default: datetime) -> datetime:
         """Return the moved time of a turn."""
-        if instant is None:
-            return default
-        known = {datetime.fromisoformat(old): new for old, new in self.by_text.items()}
-        return datetime.fromisoformat(known[instant]) if instant in known else default
+        return self._by_instant.get(instant, default) if instant else default
 
 
 class LivedHome:
@@ -209,17 +209,17 @@ def replay(lived: LivedHome, session: RecordedSession, place: Path, begins_at: d
     lines, n_written = iter_lines(session), 0
     calls: dict[str, Part] = {}
     is_open = False
-    for offset, one in lines:
-        lived.move_to(times.get(one.stated_at, datetime.now(UTC)))
-        is_typed = one.author == "person" and one.role == "user" and not one.is_summary
+    for offset, message in lines:
+        lived.move_to(times.get(message.stated_at, datetime.now(UTC)))
+        is_typed = message.author == "person" and message.role == "user" and not message.is_summary
         if is_typed:
             if is_open:
                 n_written = write_until(path, session, times, n_written, offset)
                 call("Stop", **common)
                 lived.take_in()
             is_open = True
-            call("UserPromptSubmit", prompt=one.text("text"), **common)
-        for part in one.parts:
+            call("UserPromptSubmit", prompt=message.text("text"), **common)
+        for part in message.parts:
             play_tool(call, part, calls, common)
     write_until(path, session, times, n_written, None)
     lived.move_to(times.ends_at)
@@ -247,9 +247,9 @@ def read_input(part: Part) -> Any:
 
 def iter_lines(session: RecordedSession) -> Iterator[tuple[int, Turn]]:
     """Yield the turns of the main line in the order in which they were written, with their offsets."""
-    for one in sorted(session.turns, key=lambda one: one.offset):
-        if not one.thread:
-            yield one.offset, one
+    for message in sorted(session.turns, key=lambda message: message.offset):
+        if not message.thread:
+            yield message.offset, message
 
 
 def write_until(path: Path, session: RecordedSession, times: ShiftedTimes, n_written: int, offset: int | None) -> int:

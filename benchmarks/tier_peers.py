@@ -22,9 +22,11 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 from benchmarks.common import machine, spread
 from perdure.eval.datasets import load_dataset
@@ -95,61 +97,46 @@ def _make_work(number: int) -> str:
 # the systems: put, get, search, for a user ----------------------------------------------------------------------
 
 
-class StoreDriver:
+class StoreDriver(Protocol):
     """A system under test. One object for both users."""
-
-    def __init__(self, folder: Path, redis_url: str) -> None:
-        raise NotImplementedError
 
     def put(self, user: str, key: str, value: dict[str, Any]) -> None:
         """Keep a turn."""
-        raise NotImplementedError
 
     def get(self, user: str, key: str) -> dict[str, Any] | None:
         """Return a turn as the system holds it."""
-        raise NotImplementedError
 
     def search(self, user: str, query: str) -> list[str]:
         """Return the keys of the best K turns."""
-        raise NotImplementedError
 
 
-class LangGraphDriver(StoreDriver):
+class LangGraphDriver:
     """A store of LangGraph: a namespace for each user."""
 
-    def open(self, user: str) -> Any:
-        """Return the store that serves this user."""
-        raise NotImplementedError
+    def __init__(self, find_store: Callable[[str], Any]) -> None:
+        """find_store: returns the store that serves a user."""
+        self._find_store = find_store
 
     def put(self, user: str, key: str, value: dict[str, Any]) -> None:
         """Keep a turn."""
-        self.open(user).put(("turns", user), key, value)
+        self._find_store(user).put(("turns", user), key, value)
 
     def get(self, user: str, key: str) -> dict[str, Any] | None:
         """Return a turn."""
-        item = self.open(user).get(("turns", user), key)
+        item = self._find_store(user).get(("turns", user), key)
         return item.value if item else None
 
     def search(self, user: str, query: str) -> list[str]:
         """Return the best keys."""
-        return [item.key for item in self.open(user).search(("turns", user), query=query, limit=K)]
+        return [item.key for item in self._find_store(user).search(("turns", user), query=query, limit=K)]
 
 
-class PerdureDriver(LangGraphDriver):
-    """A home, opened for each user."""
+def drive_perdure(folder: Path, _redis_url: str) -> LangGraphDriver:
+    """Drive Perdure: a home, opened for each user."""
+    import perdure
+    from perdure.frameworks.langgraph import PerdureStore
 
-    def __init__(self, folder: Path, redis_url: str) -> None:  # noqa: ARG002 - it needs no server
-        import perdure
-        from perdure.frameworks.langgraph import PerdureStore
-
-        self._open = lambda user: PerdureStore(perdure.open(folder / "home", user=user), fields=["text"])
-        self._stores: dict[str, Any] = {}
-
-    def open(self, user: str) -> Any:
-        """Return the store of a user's own home object."""
-        if user not in self._stores:
-            self._stores[user] = self._open(user)
-        return self._stores[user]
+    return LangGraphDriver(cache(lambda user: PerdureStore(perdure.open(folder / "home", user=user), fields=["text"])))
 
 
 def make_index() -> dict[str, Any]:
@@ -157,54 +144,40 @@ def make_index() -> dict[str, Any]:
     return {"dims": 384, "embed": embed, "fields": ["text"]}
 
 
-class MemoryDriver(LangGraphDriver):
-    """LangGraph's store in memory."""
+def drive_memory(_folder: Path, _redis_url: str) -> LangGraphDriver:
+    """Drive LangGraph's store in memory."""
+    from langgraph.store.memory import InMemoryStore
 
-    def __init__(self, folder: Path, redis_url: str) -> None:  # noqa: ARG002
-        from langgraph.store.memory import InMemoryStore
-
-        self._store = InMemoryStore(index=make_index())  # type: ignore[arg-type]
-
-    def open(self, user: str) -> Any:  # noqa: ARG002
-        """Return the one store."""
-        return self._store
+    store = InMemoryStore(index=make_index())  # type: ignore[arg-type]
+    return LangGraphDriver(lambda _user: store)
 
 
-class SqliteDriver(LangGraphDriver):
-    """LangGraph's store in a SQLite file."""
+def drive_sqlite(folder: Path, _redis_url: str) -> LangGraphDriver:
+    """Drive LangGraph's store in a SQLite file."""
+    import sqlite3
 
-    def __init__(self, folder: Path, redis_url: str) -> None:  # noqa: ARG002
-        import sqlite3
+    if not hasattr(sqlite3.Connection, "enable_load_extension"):  # left out of some builds of Python
+        sys.modules["sqlite3"] = __import__("pysqlite3")
+    from langgraph.store.sqlite import SqliteStore  # type: ignore[import-not-found]
 
-        if not hasattr(sqlite3.Connection, "enable_load_extension"):  # left out of some builds of Python
-            sys.modules["sqlite3"] = __import__("pysqlite3")
-        from langgraph.store.sqlite import SqliteStore  # type: ignore[import-not-found]
-
-        self._context = SqliteStore.from_conn_string(str(folder / "store.db"), index=make_index())
-        self._store = self._context.__enter__()
-        self._store.setup()
-
-    def open(self, user: str) -> Any:  # noqa: ARG002
-        """Return the one store."""
-        return self._store
+    return _open_store(SqliteStore.from_conn_string(str(folder / "store.db"), index=make_index()))
 
 
-class RedisDriver(LangGraphDriver):
-    """LangGraph's store in Redis."""
+def drive_redis(_folder: Path, redis_url: str) -> LangGraphDriver:
+    """Drive LangGraph's store in Redis."""
+    from langgraph.store.redis import RedisStore  # type: ignore[import-not-found]
 
-    def __init__(self, folder: Path, redis_url: str) -> None:  # noqa: ARG002
-        from langgraph.store.redis import RedisStore  # type: ignore[import-not-found]
-
-        self._context = RedisStore.from_conn_string(redis_url, index=make_index())
-        self._store = self._context.__enter__()
-        self._store.setup()
-
-    def open(self, user: str) -> Any:  # noqa: ARG002
-        """Return the one store."""
-        return self._store
+    return _open_store(RedisStore.from_conn_string(redis_url, index=make_index()))
 
 
-class Mem0Driver(StoreDriver):
+def _open_store(context: AbstractContextManager[Any]) -> LangGraphDriver:
+    """Open one store for all users. It stays open until the process ends."""
+    store = _open_contexts.enter_context(context)
+    store.setup()
+    return LangGraphDriver(lambda _user: store)
+
+
+class Mem0Driver:
     """mem0 without a language model: Qdrant in a folder, history in SQLite."""
 
     def __init__(self, folder: Path, redis_url: str) -> None:  # noqa: ARG002
@@ -241,19 +214,18 @@ class Mem0Driver(StoreDriver):
         return [row["metadata"]["key"] for row in rows]
 
 
-class AgentMemoryDriver(StoreDriver):
-    """Redis's Agent Memory Server: here only to see whether it can be started."""
+def drive_agent_memory(_folder: Path, _redis_url: str) -> NoReturn:
+    """See whether Redis's Agent Memory Server can be started. Raises RuntimeError."""
+    import agent_memory_server  # type: ignore[import-not-found]
 
-    def __init__(self, folder: Path, redis_url: str) -> None:  # noqa: ARG002
-        import agent_memory_server  # type: ignore[import-not-found]
-
-        raise NotImplementedError(f"{agent_memory_server.__version__} installs; drive its REST API here")
+    raise RuntimeError(f"{agent_memory_server.__version__} installs; drive its REST API here")
 
 
-DRIVERS: dict[str, type[StoreDriver]] = {
-    "perdure": PerdureDriver, "memory": MemoryDriver, "sqlite": SqliteDriver, "redis": RedisDriver, "mem0": Mem0Driver,
-    "agent-memory": AgentMemoryDriver,
+DRIVERS: dict[str, Callable[[Path, str], StoreDriver]] = {
+    "perdure": drive_perdure, "memory": drive_memory, "sqlite": drive_sqlite, "redis": drive_redis, "mem0": Mem0Driver,
+    "agent-memory": drive_agent_memory,
 }  # fmt: skip
+_open_contexts = ExitStack()
 _embedders: list[Any] = []
 
 

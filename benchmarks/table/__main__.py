@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import OUT, describe_run, disk_use_of
+from benchmarks.common import OUT, describe_run, disk_use_of, spread
 from benchmarks.conditions import CONDITIONS, make_host_lines, write_set
 from benchmarks.peers.__main__ import DATA, ENVIRONMENT
 from benchmarks.peers.install import ROOT
@@ -112,7 +112,6 @@ def measure_part(blocks: Sequence[Block], ours: Sequence[Block]) -> dict[str, An
 
     ours: the blocks of Perdure for the same questions, which are told or not told more often.
     """
-    times = sorted(block.took_ms for block in blocks)
     pairs = [(block, our) for block, our in zip(blocks, ours, strict=True) if not block.question.deserves_silence]
     told, told_by_us = ([float(row[n].find_answer() is not None) for row in pairs] for n in (0, 1))
     told_as_long = [float(block.find_answer(our.n_tokens) is not None) for block, our in pairs]
@@ -123,7 +122,7 @@ def measure_part(blocks: Sequence[Block], ours: Sequence[Block]) -> dict[str, An
         "all tokens": asdict(tokens),
         "told as long": asdict(measures.bootstrap(told_as_long)) if pairs else None,
         "Perdure over it": asdict(measures.bootstrap_differences(told_by_us, told)) if pairs else None,
-        "p95 ms": times[max(0, -(-95 * len(times) // 100) - 1)],
+        "p95 ms": spread([block.took_ms for block in blocks])["p95"],
     }
 
 

@@ -11,7 +11,10 @@ from click.testing import CliRunner
 
 import perdure
 from perdure.archive import injections, memory_events
+from perdure.config import CapsConfig
 from perdure.memories.consolidate import CONSOLIDATION_AUTHOR
+from perdure.models.chat import TokenUsage
+from perdure.models.cost_meter import Meter, ModelCall
 from perdure.report import own_report, probe_runs
 from perdure.report.own_report import OwnReport, make_report
 from perdure.report.probe_runs import find_drift, find_warning, read_runs, run_probes
@@ -175,6 +178,32 @@ def test_making_a_report_writes_nothing_and_says_the_same_twice(lived) -> None:
     before = {path: path.read_bytes() for path in lived.home.path.rglob("*.jsonl")}
     assert own_report.to_counts(report(lived)) == own_report.to_counts(report(lived))
     assert {path: path.read_bytes() for path in lived.home.path.rglob("*.jsonl")} == before
+
+
+def test_another_user_sees_nothing_of_it_and_none_of_the_costs(opened_quiet, tmp_path: Path) -> None:
+    """Answers that were logged without a user, and the models' tokens of the whole home, are the admin's."""
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text('user = "ada"\n[memories]\nstated = false\n')
+    lived = LivedHome(opened_quiet())
+    port = lived.remember("The staging server listens on port 8443.", path="staging/port")
+    lived.tell("Which port does staging use?", [port.memory_id], "It listens on 8443.")
+    lived.leave_silent("Open the ledger for me", "Let me look.")
+    lived.run("make lint", "make: *** No rule to make target 'lint'. Stop.", has_failed=True)
+    lived.judge()
+    keep_ports(lived)
+    run_probes(lived.home, now=NOW, limit_s=60)
+    own_report.keep_report(lived.home, report(lived))
+    lived.answer_log("silent", "s", user=None)
+    meter = Meter(lived.home.path, now=lambda: lived.clock)
+    call = meter.begin(ModelCall("mine", "miner", "openai:m-1"), TokenUsage(60, 40), None, CapsConfig())
+    meter.end(call, TokenUsage(60, 40), None, took_ms=1.0, outcome="done")
+
+    costs = report(lived).costs
+    assert (costs.n_answers, costs.n_silent, costs.n_model_tokens) == (3, 2, 100)
+    eve = make_report(opened_quiet(user="eve"), now=NOW)
+    assert (eve.outcomes, eve.missed, eve.advice, eve.probe_runs, eve.earlier) == ((), (), (), (), ())
+    assert (eve.n_facts, eve.errors.n_failed, eve.growth.n_memories, eve.growth.n_turns) == (0, 0, 0, 0)
+    assert (eve.costs.n_answers, eve.costs.n_recall_tokens, eve.costs.n_model_tokens) == (0, 0, 0)
 
 
 # questions of one's own history ---------------------------------------------------------------------------------

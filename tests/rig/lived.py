@@ -84,11 +84,12 @@ class LivedHome:
         self.answer_log("silent", session)
         self.say("assistant", answer, session)
 
-    def answer_log(self, outcome: str, session: str) -> None:
-        """Write the line that the log gets for a message."""
+    def answer_log(self, outcome: str, session: str, *, user: str | None = "") -> None:
+        """Write the line that the log gets for a message. user: the home's unless given; None: an earlier version's."""
         path = log.to_log_path(self.home.path)
         path.parent.mkdir(exist_ok=True)
-        entry = {"at": self.clock.isoformat(timespec="milliseconds"), "what": "answered", "user": self.home.user,
+        owner = self.home.user if user == "" else user
+        entry = {"at": self.clock.isoformat(timespec="milliseconds"), "what": "answered", "user": owner,
                  "client": "claude-code", "kind": "prompt", "session": session, "outcome": outcome, "took_ms": 20.0,
                  "why": "nothing fits" if outcome == "silent" else ""}  # fmt: skip
         with path.open("a") as file:

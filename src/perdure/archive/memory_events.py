@@ -11,7 +11,7 @@ spelling in which it was given; two paths are the same when `fold_path` returns 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -126,6 +126,11 @@ def build_memory(op: Mapping[str, Any], *, recorded_at: datetime, order: str) ->
         in_review=bool(op.get("in_review")),
         order=order,
     )
+
+
+def list_retired(event_data: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the ids of the memories that events retire. event_data: of each event."""
+    return {op["id"] for data in event_data for op in data["ops"] if op.get("retired") is True}
 
 
 def read_changed_fields(op: Mapping[str, Any]) -> dict[str, Any]:

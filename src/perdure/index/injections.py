@@ -62,6 +62,11 @@ class Injection:
     intent: str
     used: frozenset[str] | None = None  # cues that the answer used; None before they are judged
 
+    @property
+    def source_session(self) -> str:
+        """The session as transcripts name it: that of the sub-agent, if one was told."""
+        return f"{self.session}/{self.agent}" if self.agent else self.session
+
 
 @dataclass(frozen=True, slots=True)
 class ShadowBlock:

@@ -143,6 +143,5 @@ def group_by_session(injections: Sequence[Injection]) -> dict[SessionKey, list[I
     groups: dict[SessionKey, list[Injection]] = {}
     for injection in sorted(injections, key=lambda injection: injection.at):
         if injection.session:
-            key = injection.runtime, "/".join(filter(None, (injection.session, injection.agent)))
-            groups.setdefault(key, []).append(injection)
+            groups.setdefault((injection.runtime, injection.source_session), []).append(injection)
     return groups

@@ -20,7 +20,7 @@ from perdure.archive.journal import JournalEvent
 from perdure.home import Home
 from perdure.memories.proposals import MAX_UNUSED_SHOWN
 from perdure.memories.staleness import describe_changes
-from perdure.models.cost_meter import Meter
+from perdure.models.cost_meter import Meter, Spending
 from perdure.report import probe_runs
 from perdure.report.answers import AnswerLogEntry, find_quantile, read_answers
 from perdure.report.chance import ALPHA, compute_fisher_p, find_share_bounds
@@ -55,7 +55,7 @@ class CostCounts:
     n_silent: int
     p50_ms: float | None  # a message waited so long
     p95_ms: float | None
-    n_model_tokens: int  # of models that Perdure asked
+    n_model_tokens: int  # of models that Perdure asked, for all users of the home; 0 unless this one is an admin
     money: float
 
 
@@ -115,7 +115,7 @@ class OwnReport:
     @property
     def counts(self) -> dict[str, int]:
         """The number of texts by outcome."""
-        n_by_outcome = Counter(one.outcome for one in self.outcomes)
+        n_by_outcome = Counter(cue_outcome.outcome for cue_outcome in self.outcomes)
         return {outcome: n_by_outcome[outcome] for outcome in OUTCOMES}
 
     @property
@@ -123,14 +123,14 @@ class OwnReport:
         """The number of texts by day (UTC) and outcome, oldest first, without gaps."""
         n_days = (self.until_at.date() - self.since_at.date()).days
         days = {self.since_at.date() + timedelta(days=n): Counter[str]() for n in range(n_days + 1)}
-        for one in self.outcomes:
-            days[one.at.date()][one.outcome] += 1
+        for cue_outcome in self.outcomes:
+            days[cue_outcome.at.date()][cue_outcome.outcome] += 1
         return days
 
     @property
     def n_recalls(self) -> int:
         """Messages beside which something was told that still exists."""
-        return len({one.nonce for one in self.outcomes})
+        return len({cue_outcome.nonce for cue_outcome in self.outcomes})
 
     @property
     def warning(self) -> str:
@@ -150,8 +150,14 @@ def make_report(home: Home, *, now: datetime, since_at: datetime | None = None) 
     since_at = since_at or now - WEEK
     window = read_window(home, home.memories.injections.list_window(since_at=since_at, until_at=now, limit=MAX_RECALLS))
     outcomes = tuple(window.iter_outcomes())
-    answers = [answer for answer in read_answers(home.path, home.user, since_at=since_at) if answer.answered_at <= now]
-    facts = injection_events.list_of_kind(home.journal(), injection_events.ACTION, since_at=since_at)
+    is_admin = home.user in home.config.admins
+    log_entries = read_answers(home.path, home.user, since_at=since_at, is_admin=is_admin)
+    answers = [answer for answer in log_entries if answer.answered_at <= now]
+    facts, floors = (
+        injection_events.list_of_kind(home.journal(), kind, since_at=since_at)
+        for kind in (injection_events.ACTION, injection_events.FLOOR)
+    )
+    spending = Meter(home.path, now=lambda: now).read_spending_since(since_at) if is_admin else Spending()
     runs = tuple(probe_runs.read_runs(home, now))
     memories = home.memories.list_memories(every=True)
     return OwnReport(
@@ -162,7 +168,7 @@ def make_report(home: Home, *, now: datetime, since_at: datetime | None = None) 
         len(facts),
         count_errors(home, facts, since_at=since_at, until_at=now),
         tuple(find_missed(home, window, answers, since_at=since_at, until_at=now)),
-        _count_costs(home, window, outcomes, facts, answers, since_at=since_at),
+        _count_costs(window, outcomes, facts, floors, answers, spending),
         _count_growth(home, memories, since_at),
         tuple(list_advice(memories, outcomes)),
         runs,
@@ -180,12 +186,12 @@ def judge(outcomes: Sequence[CueOutcome], chance: tuple[int, int]) -> VerdictCou
     chance: (answers judged by texts chosen by lot, those that "used" one); (0, 0) if not measured.
     """
     recalls: dict[str, list[CueOutcome]] = {}
-    for one in outcomes:
-        if one.was_used is not None:
-            recalls.setdefault(one.nonce, []).append(one)
+    for cue_outcome in outcomes:
+        if cue_outcome.was_used is not None:
+            recalls.setdefault(cue_outcome.nonce, []).append(cue_outcome)
     n = len(recalls)
-    n_used = sum(any(one.was_used and one.outcome != "wrong" for one in told) for told in recalls.values())
-    n_wrong = sum(any(one.outcome == "wrong" for one in told) for told in recalls.values())
+    n_used = sum(any(cue.was_used and cue.outcome != "wrong" for cue in cues) for cues in recalls.values())
+    n_wrong = sum(any(cue.outcome == "wrong" for cue in cues) for cues in recalls.values())
     n_chance, n_chance_used = chance if chance[0] else (_CHANCE_RECALLS, _CHANCE_USED)
     p = compute_fisher_p(n_used, n, n_chance_used, n_chance)
     verdict: Verdict = "does not show its worth"
@@ -202,21 +208,18 @@ def judge(outcomes: Sequence[CueOutcome], chance: tuple[int, int]) -> VerdictCou
 
 
 def _count_costs(
-    home: Home,
     window: RecallWindow,
     outcomes: Sequence[CueOutcome],
     facts: Sequence[JournalEvent],
+    floors: Sequence[JournalEvent],
     answers: Sequence[AnswerLogEntry],
-    *,
-    since_at: datetime,
+    spending: Spending,
 ) -> CostCounts:
-    floors = injection_events.list_of_kind(home.journal(), injection_events.FLOOR, since_at=since_at)
     asked = [answer for answer in answers if answer.outcome in ("injected", "shadow", "silent")]
     took_ms = sorted(answer.took_ms for answer in asked)
-    spending = Meter(home.path, now=lambda: since_at).read_spending_since(since_at)
     return CostCounts(
         sum(injection.n_tokens for injection in window.injections),
-        sum(one.n_tokens for one in outcomes if one.was_used),
+        sum(cue_outcome.n_tokens for cue_outcome in outcomes if cue_outcome.was_used),
         sum(event.data.get("n_tokens", 0) for event in facts),
         sum(event.data.get("n_chars", 0) for event in floors),
         len(asked),
@@ -231,12 +234,8 @@ def _count_costs(
 def _count_growth(home: Home, memories: Sequence[Memory], since_at: datetime) -> GrowthFigures:
     current = [memory for memory in memories if memory.is_current]
     ended = [memory for memory in memories if memory.ended_at is not None and memory.ended_at >= since_at]
-    retired_ids = {
-        op["id"]
-        for event in home.journal().read_since(since_at, memory_events.EVENT_TYPE)
-        for op in event.data["ops"]
-        if op.get("retired") is True
-    }
+    events = home.journal().read_since(since_at, memory_events.EVENT_TYPE)
+    retired_ids = memory_events.list_retired(event.data for event in events)
     return GrowthFigures(
         sum(memory.recorded_at >= since_at for memory in memories),
         sum(memory.superseded_by is not None for memory in ended),
@@ -249,20 +248,22 @@ def _count_growth(home: Home, memories: Sequence[Memory], since_at: datetime) ->
 
 def list_advice(memories: Sequence[Memory], outcomes: Sequence[CueOutcome]) -> list[RetirementAdvice]:
     """Return the memories that may be retired: marked wrong, told often and never used, or overtaken by their files."""
-    wrong = {one.cue: one.why for one in outcomes if one.outcome == "wrong"}
-    told = {one.cue for one in outcomes}
+    why_wrong = {cue_outcome.cue: cue_outcome.why for cue_outcome in outcomes if cue_outcome.outcome == "wrong"}
+    told_cues = {cue_outcome.cue for cue_outcome in outcomes}
     reasons: dict[str, str] = {}
     candidates = [memory for memory in memories if memory.is_current and not memory.pinned]
     for memory in candidates:
-        if memory.memory_id in wrong:
-            reasons[memory.memory_id] = f"wrong: {wrong[memory.memory_id]}"
+        if memory.memory_id in why_wrong:
+            reasons[memory.memory_id] = f"wrong: {why_wrong[memory.memory_id]}"
         elif memory.n_injected >= MAX_UNUSED_SHOWN and not memory.n_used:
             reasons[memory.memory_id] = f"told {memory.n_injected} times and never used"
-    for memory in [one for one in candidates if one.memory_id in told and one.memory_id not in reasons][:_MAX_STALE]:
+    told = [memory for memory in candidates if memory.memory_id in told_cues and memory.memory_id not in reasons]
+    for memory in told[:_MAX_STALE]:
         if change := describe_changes(memory.text, memory.project, memory.stated_at):
             reasons[memory.memory_id] = change
     by_id = {memory.memory_id: memory for memory in candidates}
-    return [RetirementAdvice(name, mask(by_id[name].text), why) for name, why in reasons.items()][:_MAX_ADVICE]
+    advice = [RetirementAdvice(memory_id, mask(by_id[memory_id].text), why) for memory_id, why in reasons.items()]
+    return advice[:_MAX_ADVICE]
 
 
 # keeping ------------------------------------------------------------------------------------------------------
@@ -290,8 +291,8 @@ def to_counts(report: OwnReport) -> dict[str, Any]:
         "errors": {
             "failed": report.errors.n_failed,
             "repeated": len(report.errors.repeated),
-            "answer_known": sum(bool(error.answer) for error in report.errors.repeated),
-            "told": sum(error.was_told for error in report.errors.repeated),
+            "answer_known": report.errors.n_known,
+            "told": report.errors.n_told,
         },
         "missed": len(report.missed),
         "costs": asdict(report.costs),

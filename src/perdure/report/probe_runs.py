@@ -21,6 +21,7 @@ from perdure.archive import memory_events
 from perdure.archive.journal import JournalEvent
 from perdure.home import Home
 from perdure.index import known_values, statistics
+from perdure.index.injections import Injection
 from perdure.index.store import SCHEMA
 from perdure.memories.consolidate import CONSOLIDATION_AUTHOR
 from perdure.memories.cue_use import UseJudge
@@ -132,13 +133,8 @@ def _ask_probe(home: Home, probe: Probe, now: datetime) -> tuple[str, bool]:
 
 def _list_tidied(home: Home, since_at: datetime) -> set[str]:
     """Return the memories that a tidying-up retired since then."""
-    return {
-        op["id"]
-        for event in home.journal().read_since(since_at, memory_events.EVENT_TYPE)
-        if event.data.get("by") == CONSOLIDATION_AUTHOR
-        for op in event.data["ops"]
-        if op.get("retired") is True
-    }
+    events = home.journal().read_since(since_at, memory_events.EVENT_TYPE)
+    return memory_events.list_retired(event.data for event in events if event.data.get("by") == CONSOLIDATION_AUTHOR)
 
 
 def _describe_home(
@@ -194,19 +190,27 @@ def count_placebo_use(home: Home) -> tuple[int, int]:
     this share is what real recalls must beat. The lot depends on the recall alone, so a second run draws the same.
     """
     judge = UseJudge(home.user, home.journal(), home.index())
-    newest = home.memories.injections.list_newest(limit=N_PLACEBO)
     n = n_used = 0
-    for one in newest:
-        session = "/".join(filter(None, (one.session, one.agent)))
-        exchange = home.runs.exchange(one.runtime, session, one.at) if one.used is not None and one.session else None
-        names = [reason.cue for reason in one.reasons]
-        project = next((hits[0].project for hits in home.runs.first_chunks(names).values() if hits), None)
-        others = known_values.list_other_turns(home.index(), home.user, project, one.session, one.at)
-        lot = sorted(set(others) - set(names), key=lambda name: hashlib.blake2b((one.nonce + name).encode()).digest())
-        if exchange is not None and len(lot) >= len(names) > 0:
+    for injection in home.memories.injections.list_newest(limit=N_PLACEBO):
+        if injection.used is None or not injection.session:
+            continue
+        exchange = home.runs.exchange(injection.runtime, injection.source_session, injection.at)
+        cues = [reason.cue for reason in injection.reasons]
+        placebo = _draw_placebo(home, injection, cues)
+        if exchange is not None and len(placebo) == len(cues) > 0:
             n += 1
-            n_used += any(judge.takes_up(exchange, name) for name in lot[: len(names)])
+            n_used += any(judge.takes_up(exchange, turn_id) for turn_id in placebo)
     return n, n_used
+
+
+def _draw_placebo(home: Home, injection: Injection, cues: Sequence[str]) -> list[str]:
+    """Draw as many turns as were recalled, of other sessions of the project; fewer if it has no more."""
+    project = next((hits[0].project for hits in home.runs.first_chunks(cues).values() if hits), None)
+    turn_ids = known_values.list_other_turns(home.index(), home.user, project, injection.session, injection.at)
+    lots = {
+        name: hashlib.blake2b((injection.nonce + name).encode()).digest() for name in set(turn_ids).difference(cues)
+    }
+    return sorted(lots, key=lots.__getitem__)[: len(cues)]
 
 
 # keeping ------------------------------------------------------------------------------------------------------
@@ -223,8 +227,8 @@ def read_runs(home: Home, now: datetime) -> list[ProbeRun]:
 
 
 def _from_event(event: JournalEvent) -> ProbeRun:
-    known = {item.name: event.data[item.name] for item in fields(ProbeRun) if item.name in event.data}
-    return ProbeRun(event.happened_at, **{**known, "placebo": tuple(event.data.get("placebo", (0, 0)))})
+    values = {item.name: event.data[item.name] for item in fields(ProbeRun) if item.name in event.data}
+    return ProbeRun(event.happened_at, **{**values, "placebo": tuple(event.data.get("placebo", (0, 0)))})
 
 
 # comparing ----------------------------------------------------------------------------------------------------

@@ -39,6 +39,16 @@ class ErrorCounts:
     n_failed: int
     repeated: tuple[RepeatedError, ...]  # those that had failed so in an earlier session, oldest first
 
+    @property
+    def n_known(self) -> int:
+        """How many of the repeated ones the home knew what helps for."""
+        return sum(bool(error.answer) for error in self.repeated)
+
+    @property
+    def n_told(self) -> int:
+        """How many of the repeated ones the session had been told about."""
+        return sum(error.was_told for error in self.repeated)
+
 
 def count_errors(
     home: Home, told_facts: Sequence[JournalEvent], *, since_at: datetime, until_at: datetime

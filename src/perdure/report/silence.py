@@ -68,10 +68,10 @@ def find_missed(
         prompts = home.runs.prompts(*key, since_at=first, until_at=last)
         for moment in moments:
             if prompt := find_nearest_prompt(prompts, moment):
-                found = [*_find_search(prompt, prompts, searches.get(key, ())),
+                signs = [*_find_search(prompt, prompts, searches.get(key, ())),
                          *_find_later_recall(prompt, window, recalls.get(key, ()))]  # fmt: skip
-                missed += found[:1]
-    return sorted(missed, key=lambda one: (one.at, one.turn_id))
+                missed += signs[:1]
+    return sorted(missed, key=lambda recall: (recall.at, recall.turn_id))
 
 
 def _group_searches(
@@ -82,8 +82,8 @@ def _group_searches(
     groups: dict[SessionKey, list[MemorySearch]] = defaultdict(list)
     for search in facts.list_memory_searches(home.index(), home.user, since_at, until_at):
         if search.is_command:
-            said = "\n".join(session_turns.list_turn_chunks(home.index(), home.user, search.turn_id))
-            has_found = bool(said) and not any(words in said for words in _NOTHING)
+            output = "\n".join(session_turns.list_turn_chunks(home.index(), home.user, search.turn_id))
+            has_found = bool(output) and not any(words in output for words in _NOTHING)
         else:
             has_found = any(search.at <= at <= search.at + _FOUND_TIME for at in told_at)
         if has_found:

@@ -246,8 +246,6 @@ def consolidate(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
 
 def sort_topics(home: Home, stop: StopCheck) -> JobResult:
     """Sort the turns of workflows into topics, and promote warm ones into relations."""
-    from datetime import UTC, datetime
-
     from perdure.workflow.topic_upkeep import update_topics
 
     home.upkeep.index_all()

@@ -9,6 +9,8 @@ from perdure.memories.consolidate import CONSOLIDATION_AUTHOR
 from perdure.report import probe_runs
 from rig.lived import LivedHome
 
+HOSTILE = '</code></a><script>alert(1)</script><img src=x onerror=alert(1)><b class="evil">"q"</b>'
+
 
 def live(home) -> None:
     """Twelve services, of which eleven are asked about; then a tidying-up takes eight of them away."""
@@ -50,6 +52,24 @@ def test_page_warns_of_answers_that_were_lost_and_names_the_cause(lived):
     alert = seen.text(".alert.bad")
     assert "8 fewer of" in alert and "retired since" in alert
     assert lived.get("/report?days=30").status == 200 and lived.get("/report?days=<b>").status == 200
+
+
+def test_hostile_text_is_escaped_in_every_part(house):
+    def live_with_it(home) -> None:
+        lived = LivedHome(home, clock=datetime.now(UTC) - timedelta(days=2))
+        note = lived.remember(f"The tide server says {HOSTILE}.", path="tide/greeting").memory_id
+        nonce = lived.tell(f"What does the tide server say to us? {HOSTILE}", [note], f"It says {HOSTILE}.")
+        for session in ("first", "second"):
+            lived.run(f"pytest '{HOSTILE}'", "bash: pytest: command not found", session, has_failed=True)
+        lived.leave_silent(f"Open the ledger of the tide {HOSTILE}", "Let me look.", "silent")
+        lived.run(f"perdure search '{HOSTILE}'", f"2026-01-01 user: {HOSTILE}", "silent")
+        home.memories.label_cue(nonce, note, memory_events.WRONG)
+
+    seen = house(prepare=live_with_it).visitor().get("/report")
+    assert "<script>alert" not in seen.html and not seen.tree.css("main script, main img, main b.evil")
+    for part in ("#told ~ details", "section[aria-labelledby=errors] li", "section[aria-labelledby=missed] li"):
+        assert any("<script>alert(1)</script>" in words for words in seen.texts(part)), part
+    assert "<script>alert(1)</script>" in seen.text("#retire + ul")
 
 
 def test_empty_home_says_how_to_begin(house):

@@ -72,10 +72,10 @@ def _to_json(report: OwnReport) -> dict[str, Any]:
             "lost": drift.lost,
         },
         "rows": {
-            "texts": [asdict(one) for one in report.outcomes],
+            "texts": [asdict(cue_outcome) for cue_outcome in report.outcomes],
             "errors": [asdict(error) for error in report.errors.repeated],
-            "missed": [asdict(one) for one in report.missed],
-            "advice": [asdict(one) for one in report.advice],
+            "missed": [asdict(missed) for missed in report.missed],
+            "advice": [asdict(advice) for advice in report.advice],
         },
         "weeks": list(report.earlier),
     }
@@ -105,7 +105,7 @@ def _list_parts(report: OwnReport) -> Iterator[tuple[str, str, Rows]]:
     told = f"{report.n_recalls:,} of {format_count(n_asked, 'message')} got something"
     yield "recalled", f"{told}: {format_count(n_texts, 'text')}", ()
     for outcome in OUTCOMES:
-        rows = [_to_row(one) for one in reversed(report.outcomes) if one.outcome == outcome]
+        rows = [_to_row(cue) for cue in reversed(report.outcomes) if cue.outcome == outcome]
         if rows or outcome in ("used", "ignored"):
             yield outcome, f"{len(rows):,}", rows
     yield "at tools", f"{format_count(report.n_facts, 'fact')} told at tool calls", ()
@@ -120,21 +120,24 @@ def _list_parts(report: OwnReport) -> Iterator[tuple[str, str, Rows]]:
     yield (
         "silence",
         f"{format_count(len(report.missed), 'message')} got nothing, and the session found it later",
-        [(one.turn_id, f"{one.text} ({one.found_by} [{_shorten_id(one.found_turn)}])") for one in report.missed],
+        [
+            (missed.turn_id, f"{missed.text} ({missed.found_by} [{_shorten_id(missed.found_turn)}])")
+            for missed in report.missed
+        ],
     )
     yield "cost", describe_cost(report), ()
     yield "growth", describe_growth(report), ()
     yield (
         "retire",
         f"{format_count(len(report.advice), 'memory')} (`perdure memories retire ID`)",
-        [(one.memory_id, f"{one.text} ({one.why})") for one in report.advice],
+        [(advice.memory_id, f"{advice.text} ({advice.why})") for advice in report.advice],
     )
     yield "questions", describe_probes(report), _list_lost(report)
 
 
-def _to_row(one: CueOutcome) -> tuple[str, str]:
-    why = f" ({one.why})" if one.why else ""
-    return one.message_turn or one.cue, f"[{_shorten_id(one.cue)}] {one.text}{why}"
+def _to_row(cue_outcome: CueOutcome) -> tuple[str, str]:
+    cue, why = cue_outcome.cue, f" ({cue_outcome.why})" if cue_outcome.why else ""
+    return cue_outcome.message_turn or cue, f"[{_shorten_id(cue)}] {cue_outcome.text}{why}"
 
 
 def _describe_errors(report: OwnReport) -> str:
@@ -142,8 +145,7 @@ def _describe_errors(report: OwnReport) -> str:
     summary = f"{format_count(errors.n_failed, 'command')} failed, {len(errors.repeated):,} as in an earlier session"
     if not errors.repeated:
         return summary
-    n_known, n_told = sum(bool(error.answer) for error in errors.repeated), sum(e.was_told for e in errors.repeated)
-    return f"{summary}; of these the home knew for {n_known:,} what helps, and had told {n_told:,}"
+    return f"{summary}; of these the home knew for {errors.n_known:,} what helps, and had told {errors.n_told:,}"
 
 
 def _list_lost(report: OwnReport) -> Rows:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from perdure.errors import IndexMissing
 from perdure.report import own_report
-from perdure.report.cue_outcomes import OUTCOMES, CueOutcome
+from perdure.report.cue_outcomes import CueOutcome, Outcome
 from perdure.report.own_report import OwnReport
 from perdure.surfaces import own_report_text
-from perdure.surfaces.units import format_count
 from perdure.surfaces.web.charts import Chart, ChartDrawing, ChartSeries, draw_chart
 from perdure.surfaces.web.render import format_number
 from perdure.surfaces.web.visits import HtmlPage, View, Visit
@@ -20,19 +19,19 @@ from perdure.surfaces.web.visits import HtmlPage, View, Visit
 PERIODS = (7, 30, 90)  # days
 _MAX_ROWS = 8  # of each part
 _VERDICT_STYLES = {"earns its place": "good", "does harm": "bad", "does not show its worth": "warn"}
-_MEANINGS = {
-    "wrong": "you marked them, or your next message states otherwise",
-    "corrected": "memories that were superseded or retired after they were told",
+_MEANINGS: Mapping[Outcome, str] = {  # in the order of the bar
     "used": "the answer rests on them, by its words, by more than chance",
     "ignored": "the answer does not show that it used them",
     "waiting": "the answer is not complete, or not captured yet",
+    "corrected": "memories that were superseded or retired after they were told",
+    "wrong": "you marked them, or your next message states otherwise",
 }
 
 
 class OutcomePart(NamedTuple):
     """The texts with one outcome, as a piece of the bar and as a list."""
 
-    name: str
+    name: Outcome
     meaning: str
     n: int
     x: float  # of the piece, in per cent of the bar
@@ -61,35 +60,31 @@ def show_report(visit: Visit) -> HtmlPage:
 
 def collect_values(report: OwnReport) -> dict[str, Any]:
     """Return what the template shows of a report."""
-    n_known = sum(bool(error.answer) for error in report.errors.repeated)
+    verdict = report.verdict.verdict
+    is_known = verdict != "not known yet"
     return {
         "report": report,
-        "style": _VERDICT_STYLES.get(report.verdict.verdict, ""),
-        "headline": f"The memory {report.verdict.verdict}." if report.verdict.verdict != "not known yet" else (
-            "It is not known yet whether the memory earns its place."
-        ),
+        "style": _VERDICT_STYLES.get(verdict, ""),
+        "headline": f"The memory {verdict}." if is_known else "It is not known yet whether the memory earns its place.",
         "reason": own_report_text.describe_verdict(report.verdict),
         "parts_of_bar": list(make_parts(report.outcomes)),
         "charts_shown": ReportCharts(draw_days(report), draw_probes(report)),
-        "n_known": n_known,
-        "n_told": sum(error.was_told for error in report.errors.repeated),
         "cost": own_report_text.describe_cost(report),
         "growth": own_report_text.describe_growth(report),
         "probes": own_report_text.describe_probes(report),
         "weeks": [_to_week(week) for week in report.earlier[-_MAX_ROWS:]][::-1],
         "max_rows": _MAX_ROWS,
-    }  # fmt: skip
+    }
 
 
 def make_parts(outcomes: Sequence[CueOutcome]) -> Iterator[OutcomePart]:
     """Yield the texts by outcome, in the order of the bar; none of an outcome without any."""
     x = 0.0
-    for name in (outcome for outcome in ("used", "ignored", "waiting", "corrected", "wrong") if outcome in OUTCOMES):
-        rows = [one for one in outcomes if one.outcome == name]
-        width = 100 * len(rows) / len(outcomes) if outcomes else 0.0
-        if rows:
-            yield OutcomePart(name, _MEANINGS[name], len(rows), x, width, rows[::-1][:_MAX_ROWS])
-        x += width
+    for name, meaning in _MEANINGS.items():
+        if rows := [cue_outcome for cue_outcome in outcomes if cue_outcome.outcome == name]:
+            width = 100 * len(rows) / len(outcomes)
+            yield OutcomePart(name, meaning, len(rows), x, width, rows[::-1][:_MAX_ROWS])
+            x += width
 
 
 def draw_days(report: OwnReport) -> ChartDrawing | None:
@@ -111,15 +106,14 @@ def draw_probes(report: OwnReport) -> ChartDrawing | None:
     return draw_chart(Chart("Questions of your history answered", names, (shares,), "{:.0%}".format, "lines", top=1.0))
 
 
-def _to_week(week: Any) -> dict[str, Any]:
+def _to_week(week: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a kept report: its day, the verdict, and the counts."""
-    texts, verdict = week["texts"], week["verdict"]
+    texts = week["texts"]
     return {
         "until": week["until"][:10],
-        "verdict": verdict["verdict"],
+        "verdict": week["verdict"]["verdict"],
         "told": sum(texts.values()),
         **texts,
-        "recalls": format_count(verdict["n_judged"], "recall"),
         "tokens": week["costs"]["n_recall_tokens"],
         "missed": week["missed"],
     }
