@@ -26,6 +26,7 @@ from perdure import log, turn
 from perdure.access import fence
 from perdure.archive import injections
 from perdure.capture import events
+from perdure.captures import Captures
 from perdure.home import Home
 from perdure.index.home_vectors import SlabStatus
 from perdure.index.store import IndexConnection, find_current_file
@@ -442,17 +443,19 @@ def test_home_with_a_path_too_long_for_a_socket_is_served(tmp_path: Path) -> Non
         assert events.to_socket_path(place).parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_full_outbox_is_a_problem_and_alerts_once(place: Path) -> None:
+def test_full_outbox_is_a_problem_and_alerts_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "config.toml").write_text(
         'user = "ada"\n[models.embedder]\nkind = "off"\n[capture]\noutbox_alarm_bytes = 10\n[jobs]\nwatchdog = ""\n'
     )
-    with perdure.open(place) as home, serving(home, Intervals(round_s=60, prove_s=0.1, tick_s=60)):
-        until(lambda: health(place)["proven_s_ago"]["keeper"] > 0.2)
+    may_drain, drain = threading.Event(), Captures.drain
+    monkeypatch.setattr(Captures, "drain", lambda *args, **named: drain(*args, **named) if may_drain.is_set() else 0)
+    with perdure.open(place) as home, serving(home, Intervals(round_s=0.05, prove_s=0.1, tick_s=60)):
         home.captures.enqueue(Origin("messages", "new", "new"), line("waits"), from_offset=0, path=None)
         assert [run_job(home) for _ in range(3)] == ["done", "nothing", "nothing"]
         notices = [prompted(place, "which port does staging use?", session=f"n{n}")["notice"] for n in range(2)]
         assert "outbox" in notices[0] and "outbox" not in notices[1]
-        until(lambda: not health(place)["problems"])  # the questions woke the keeper
+        may_drain.set()
+        until(lambda: not health(place)["problems"])
         assert run_job(home) == "done"
     assert [item["what"] for item in log.read_entries(place) if item["what"].startswith("alert")] == [
         "alert",

@@ -100,7 +100,7 @@ class ObjectServer(ServerProcess):
         self._obstore = obstore
 
     def _check(self) -> None:
-        """A bucket is made by a plain request; then a blob can be written."""
+        """A bucket is made by a plain request; then a blob is written and read, one from before a kill, too."""
         import urllib.error
         import urllib.request
 
@@ -109,4 +109,7 @@ class ObjectServer(ServerProcess):
         except urllib.error.HTTPError as error:
             if error.code != 409:
                 raise
-        self._obstore.put(self.store, "ready", b"")
+        with contextlib.suppress(FileNotFoundError):  # the first start
+            self._obstore.get(self.store, "ready").bytes()
+        self._obstore.put(self.store, "ready", bytes(100_000))  # SeaweedFS keeps small ones where it needs no volume
+        self._obstore.get(self.store, "ready").bytes()
