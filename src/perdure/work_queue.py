@@ -27,6 +27,8 @@ try:
     import procrastinate
     import psycopg
     from procrastinate import exceptions
+    from procrastinate.jobs import Job, Status
+    from procrastinate.worker import Worker
     from psycopg import sql
 except ModuleNotFoundError as missing:
     raise PackageMissing("workers.enabled needs procrastinate: pip install 'perdure[workers]'") from missing
@@ -71,6 +73,7 @@ class WorkQueue:
         logging.getLogger("procrastinate").setLevel(logging.CRITICAL)  # run/log.jsonl says what a person needs
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
         self.schema = f"{config.schema}_queue"
+        self._threads: dict[Slot, _SlotThread] = {}
         self._arguments: dict[str, Any] = {
             "conninfo": config.address,
             "kwargs": {"options": f"-c search_path={self.schema}", "connect_timeout": 5}
@@ -95,8 +98,10 @@ class WorkQueue:
                 connection.execute(procrastinate.schema.SchemaManager.get_schema().encode())
 
     def close(self) -> None:
-        """Release the connections."""
+        """Release the connections, and let the threads end."""
         self._app.close()
+        for thread in self._threads.values():
+            thread.close()
 
     @contextlib.contextmanager
     def _map_errors(self) -> Iterator[None]:
@@ -131,40 +136,48 @@ class WorkQueue:
 
         Raises IndexUnreachable where the server goes away; call it again.
         """
-        threads = {slot: _SlotThread(slot) for slot in SLOTS}
-        try:
-            with self._map_errors():
-                asyncio.run(self._work(carry_out, threads, stop_event))
-        finally:
-            for thread in threads.values():
-                thread.close()
+        self._threads = self._threads or {slot: _SlotThread(slot) for slot in SLOTS}
+        with self._map_errors():
+            asyncio.run(self._work(carry_out, self._threads, stop_event))
 
     async def _work(
         self, carry_out: Callable[[WorkItem], None], threads: dict[Slot, _SlotThread], stop_event: threading.Event
     ) -> None:
         connector = procrastinate.PsycopgConnector(min_size=1, max_size=2 * len(SLOTS) + 2, **self._arguments)
-        app = procrastinate.App(connector=connector)
+        app, running_ids = procrastinate.App(connector=connector), set[int]()
 
-        @app.task(name=_TASK)
-        async def work(**fields: str) -> None:
-            item = WorkItem(**fields)  # type: ignore[arg-type]
-            await asyncio.wrap_future(threads[item.slot].submit(lambda: carry_out(item)))
+        @app.task(name=_TASK, pass_context=True)
+        async def work(context: procrastinate.JobContext, /, **fields: str) -> None:
+            item, job_id = WorkItem(**fields), context.job.id or 0  # type: ignore[arg-type]
+            running_ids.add(job_id)
+            try:
+                await asyncio.wrap_future(threads[item.slot].submit(lambda: carry_out(item)))
+            finally:
+                running_ids.discard(job_id)
 
         async with app.open_async():
-            tasks = [
-                asyncio.create_task(task) for task in (*(_run_slot(app, slot) for slot in SLOTS), _settle_stalled(app))
-            ]
+            workers = [_make_worker(app, slot) for slot in SLOTS]
+            loops: list[Any] = [*(worker.run() for worker in workers)]  # type: ignore[no-untyped-call]
+            loops.append(_settle_abandoned(app, workers, running_ids))
+            tasks = [asyncio.create_task(loop) for loop in loops]
             stop = asyncio.create_task(_wait_for(stop_event))
-            try:
-                await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()  # each lets the item that it runs end
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            stop.cancel()
             if not stop_event.is_set():  # the server went away
-                stop.cancel()
                 faults = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
                 raise faults[0] if faults else IndexUnreachable(f"the queue {self.schema} gives no answer")
+
+
+def _make_worker(app: procrastinate.App, slot: Slot) -> Worker:
+    """Make what takes and carries out the items of one slot, one at a time."""
+    return Worker(
+        app, queues=[slot], name=slot, concurrency=1, install_signal_handlers=False, delete_jobs="always",
+        fetch_job_polling_interval=_POLL_S, update_heartbeat_interval=HEARTBEAT_S,
+        stalled_worker_timeout=10 * STALLED_S, shutdown_graceful_timeout=_STOP_S,
+    )  # fmt: skip
 
 
 async def _wait_for(stop_event: threading.Event) -> None:
@@ -172,24 +185,28 @@ async def _wait_for(stop_event: threading.Event) -> None:
         await asyncio.sleep(_STOP_POLL_S)
 
 
-async def _run_slot(app: procrastinate.App, slot: Slot) -> None:
-    """Take and carry out the items of one slot, one at a time, until cancelled."""
-    await app.run_worker_async(
-        queues=[slot], name=slot, concurrency=1, install_signal_handlers=False, delete_jobs="always",
-        fetch_job_polling_interval=_POLL_S, update_heartbeat_interval=HEARTBEAT_S,
-        stalled_worker_timeout=10 * STALLED_S, shutdown_graceful_timeout=_STOP_S,
-    )  # fmt: skip
-
-
-async def _settle_stalled(app: procrastinate.App) -> None:
-    """Give the items of workers that are gone to others."""
+async def _settle_abandoned(app: procrastinate.App, workers: Sequence[Worker], running_ids: set[int]) -> None:
+    """Give items back that nobody carries out: of workers that are gone, and of these, where the server went away
+    just when an item began or ended.
+    """
+    suspect_ids: set[int] = set()
     while True:
-        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
-            try:
-                await app.job_manager.retry_job(job)
-            except exceptions.UniqueViolation:  # it waits once more already
-                await app.job_manager.finish_job(job, status=procrastinate.jobs.Status.FAILED, delete_job=True)
+        own_ids = {worker.worker_id for worker in workers}
+        jobs = await app.job_manager.list_jobs_async(status="doing")
+        idle_ids = {job.id or 0 for job in jobs if job.worker_id in own_ids} - running_ids
+        stalled_jobs = await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S)
+        for job in [*stalled_jobs, *(job for job in jobs if job.id in idle_ids & suspect_ids)]:  # not just begun
+            with contextlib.suppress(exceptions.ConnectorException):  # another process was faster
+                await _give_back(app, job)
+        suspect_ids = idle_ids
         await asyncio.sleep(_SETTLE_S)
+
+
+async def _give_back(app: procrastinate.App, job: Job) -> None:
+    try:
+        await app.job_manager.retry_job(job)
+    except exceptions.UniqueViolation:  # it waits once more already
+        await app.job_manager.finish_job(job, status=Status.FAILED, delete_job=True)
 
 
 class _SlotThread:

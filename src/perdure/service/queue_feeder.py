@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from perdure import log
 from perdure.errors import PerdureError
 from perdure.home import Home
@@ -34,6 +36,7 @@ class QueueFeeder:
         self._queue_lock = threading.Lock()
         self._counts: dict[str, tuple[float, int]] = {}  # user -> (when counted, runs that wait)
         self._n_workers = 1  # at the last look
+        self._items: dict[str, dict[str, int]] = {}  # slot -> items that wait and run, at the last look
 
     def wake(self) -> None:
         """Look now, because something was captured."""
@@ -53,6 +56,8 @@ class QueueFeeder:
         try:
             for item in list_waiting_items(home):
                 self._open_queue(home).put(item)
+            counts = self._open_queue(home).count_items()
+            self._items = {slot: count._asdict() for slot, count in counts.items()}
             self._n_workers = len(list_workers(home.path))
             if self._n_workers:
                 self._health_state.record_proof("keeper")
@@ -95,10 +100,5 @@ class QueueFeeder:
         return n_waiting if n_waiting >= home.config.workers.max_waiting else 0
 
     def report(self, home: Home) -> dict[str, Any]:
-        """Return the workers that live and the items of each slot, in numbers."""
-        workers = [
-            {"name": state.name, "doing": state.doing, "done": state.n_done, "failed": state.n_failed}
-            for state in list_workers(home.path)
-        ]
-        counts = self._open_queue(home).count_items()
-        return {"workers": workers, "queue": {slot: count._asdict() for slot, count in counts.items()}}
+        """Return the workers that live and the items of each slot, as far as the last look saw them."""
+        return {"workers": msgspec.to_builtins(list_workers(home.path)), "queue": self._items}

@@ -13,7 +13,7 @@ from perdure import log
 from perdure.disk import lock_file, make_folder
 from perdure.errors import Busy, PerdureError
 
-_LOOK_S = 1.0
+_LOOK_S, _FAULT_PAUSE_S = 1.0, 30.0
 
 
 def hold_role(
@@ -30,4 +30,5 @@ def hold_role(
         except (PerdureError, OSError) as error:
             code = str(getattr(error, "code", type(error).__name__))
             log.append_entry(home, "failed", client="worker", kind=name, code=code)
+            stop_event.wait(_FAULT_PAUSE_S)
         stop_event.wait(_LOOK_S)

@@ -303,6 +303,7 @@ class HomeServer:
             "outbox": {"files": backlog.n_files, "bytes": backlog.n_bytes, "oldest_s": round(outbox_s, 1)},
             "embedding": self.home.connections.vectors().count_waiting(),
             "agents": count_runs(path, now=now),
+            **self.ingest_worker.report(self.home),
             "counts": dict(self.health_state.counts),
             "answers": answers.summarise_answers(
                 log.read_entries(path, entry_type="answered", since_at=now - _ANSWER_WINDOW)

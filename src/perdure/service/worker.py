@@ -338,6 +338,10 @@ class IngestWorker:
         """Start the next round at once, because something was captured."""
         self._wake.set()
 
+    def report(self, home: Home) -> dict[str, Any]:  # noqa: ARG002
+        """Return nothing: no other process works."""
+        return {}
+
     def find_overload(self, home: Home) -> int:  # noqa: ARG002
         """Return 0: this process alone indexes, and reads no more from the disk than it can."""
         return 0

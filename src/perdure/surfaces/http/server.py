@@ -226,7 +226,7 @@ class HttpServer:
         self._home_pool = HomePool(
             lambda identity, read_only: resident.clone_home(read_only=read_only, identity=identity)
         )
-        self._request_store = RequestStore(resident.home.path)
+        self._request_store = RequestStore(resident.home.path, is_shared=resident.home.config.workers.enabled)
         context = ServerContext(
             home=resident.home.path,
             authority=authority,
