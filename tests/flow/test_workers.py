@@ -9,6 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -155,8 +158,8 @@ def test_a_backfill_of_one_user_delays_nobody_else(folder: Path, monkeypatch: py
             items.put(item)
         done = []
         while not find(home, "bob", "heron"):
-            done.append(items.carry_out(work).name)
-        assert done.count("ada") <= 1 and "ada" in home.upkeep.list_behind()
+            done.append(items.carry_out(work))
+        assert done.count(WorkItem("capture", "ingest", "ada")) <= 1 and "ada" in home.upkeep.list_behind()
         while home.upkeep.list_behind():
             items.carry_out(work)
         keys = [key for (key,) in home.connections.index().select("SELECT key FROM meta WHERE key LIKE 'change%'")]
@@ -284,8 +287,8 @@ def test_what_a_killed_worker_had_is_done_by_another(folder: Path, processes: Pr
                 os.killpg(workers[0].pid, signal.SIGKILL)
         wait_for(lambda: not home.upkeep.list_behind(), limit_s=120)
         assert len(list_workers(folder)) == 1
-        rows = home.connections.index().select("SELECT count(*) FROM run")
-        assert rows == [(42,)]
+        with home.connections.index().show_all():
+            assert home.connections.index().select("SELECT count(*) FROM run") == [(42,)]
         assert [len(find(home, "bob", f"heron {number}")) for number in range(6)] == [6] * 6
 
 
@@ -302,6 +305,36 @@ def test_two_web_processes_answer_and_one_takes_over_the_socket(folder: Path, pr
     assert second.pid in [web.pid for web in webs]
     health = processes.run("status")["resident"]
     assert health["pid"] == second.pid and health["workers"] == []
+    _check_back_pressure(processes, ports[webs.index(next(web for web in webs if web.pid == second.pid))])
+
+
+def _check_back_pressure(processes: Processes, port: int) -> None:
+    """Nobody indexes: after `max_waiting` captures of a user the next is refused, and one of another user is taken."""
+    statuses: dict[str, list[int]] = {}
+    for user, n_captures in (("ada", 120), ("bob", 1)):
+        words = ("machine", "register", "--name", f"{user}-phone", "--user", user, "--no-write-auth")
+        secret = processes.run(*words)["secret"]
+        for number in range(n_captures):
+            status, retry_after = _post(port, secret, f"/api/runs?runtime=messages&session={user}-{number}")
+            statuses.setdefault(user, []).append(status)
+            if status == 429:
+                assert int(retry_after) > 0
+                break
+            time.sleep(0.02)
+    n_taken = statuses["ada"].count(202)
+    assert 40 <= n_taken < 120 and statuses["ada"][-1] == 429  # it counts once a second
+    assert statuses["bob"] == [202]
+
+
+def _post(port: int, secret: str, path: str) -> tuple[int, str]:
+    body = json.dumps({"role": "user", "content": "The kiln is warm."}).encode() + b"\n"
+    headers = {"Authorization": f"Bearer {secret}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, ""
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Retry-After"]
 
 
 def _is_open(port: int) -> bool:

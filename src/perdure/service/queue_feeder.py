@@ -21,7 +21,7 @@ from perdure.service.work_items import list_waiting_items
 from perdure.service.worker_list import list_workers
 from perdure.work_queue import WorkItem, WorkQueue
 
-_POLL_S = 0.02  # between two looks whether a reader's captures are indexed
+_POLL_S = 0.05  # between two looks whether a reader's captures are indexed
 _COUNTED_S = 1.0  # how many runs of a user wait is counted again after this time
 
 
@@ -86,7 +86,10 @@ class QueueFeeder:
             if not has_asked:
                 has_asked = True
                 kind, name = ("ingest", home.user) if home.upkeep.count_behind() else ("intake", "")
-                self._open_queue(home).put(WorkItem("capture", kind, name))
+                try:
+                    self._open_queue(home).put(WorkItem("capture", kind, name))
+                except PerdureError:  # what is indexed answers all the same
+                    return
             if not self._n_workers or time.monotonic() + _POLL_S > ends_s:
                 return
             time.sleep(_POLL_S)

@@ -22,6 +22,7 @@ from perdure.work_queue import WorkItem
 _MAX_PAUSE_S = 300.0
 _FIRST_PAUSE_S = 2.0
 _BUSY_S = 1.0
+_MAX_OPEN_HOMES = 2  # of a thread: each has a connection to Postgres, and there are many threads
 
 PutItem = Callable[..., bool]  # WorkQueue.put
 
@@ -50,7 +51,7 @@ class ItemWork:
     def __init__(self, open_home: Callable[[], Home], put: PutItem, stop_event: threading.Event) -> None:
         """open_home: opens a home object for this thread. put: puts an item into the queue."""
         self._home = open_home()
-        self._user_homes = UserHomes(self._home)
+        self._user_homes = UserHomes(self._home, max_open=_MAX_OPEN_HOMES)
         self._put, self._stop_event = put, stop_event
 
     def close(self) -> None:
@@ -122,6 +123,7 @@ class ItemWork:
 
     def _queue_embedding(self) -> JobResult:
         """Put in an item for each user whose vectors are missing: they take turns."""
+        self._home.connections.index(create=True)
         users = [
             user for user in self._user_homes.list_users() if self._home.upkeep.find_newest_unembedded(user)
         ]  # fmt: skip

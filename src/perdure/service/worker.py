@@ -187,9 +187,9 @@ MAX_OPEN_HOMES = 16  # homes kept open besides the first; each holds an index, a
 class UserHomes:
     """One home's users, for one thread. Close it; the home it was made from stays open."""
 
-    def __init__(self, home: Home) -> None:
-        """Start with the home of the user who comes first."""
-        self._home = home
+    def __init__(self, home: Home, *, max_open: int = MAX_OPEN_HOMES) -> None:
+        """Start with the home of the user who comes first. max_open: homes of others that stay open."""
+        self._home, self._max_open = home, max_open
         self._open_homes: OrderedDict[str, Home] = OrderedDict()  # least recently used first
 
     def __enter__(self) -> UserHomes:
@@ -215,7 +215,7 @@ class UserHomes:
             identity=Identity(user, self._home.config.machine, "")
         )
         self._open_homes[user] = user_home
-        if len(self._open_homes) > MAX_OPEN_HOMES:
+        if len(self._open_homes) > self._max_open:
             self._open_homes.popitem(last=False)[1].close()
         return user_home
 

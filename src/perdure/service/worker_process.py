@@ -19,7 +19,7 @@ from perdure.errors import ConfigFault, IndexUnreachable, PerdureError
 from perdure.home import Home
 from perdure.service import health
 from perdure.service.clock import JobClock, read_clock
-from perdure.service.roles import hold_role
+from perdure.service.duties import hold_duty
 from perdure.service.store_worker import StoreWorker
 from perdure.service.unit import report_alive
 from perdure.service.work_items import ItemWork, list_waiting_items, queue_job
@@ -72,13 +72,13 @@ class WorkerProcess:
     def _list_loops(self) -> list[tuple[str, Callable[[threading.Event], None]]]:
         path, config = self.home.path, self.home.config
         job_clock = JobClock(self._clone_home, self.home, tick_s=_TICK_S, now=self._now, queue_job=self._queue_job)
-        roles = [("clock", job_clock.run)]
+        duties = [("clock", job_clock.run)]
         if config.archive.store:
-            roles.append(("store", StoreWorker(self._clone_home).run))
+            duties.append(("store", StoreWorker(self._clone_home).run))
         return [
             ("look", self._look),
             ("agents", QueueRunner(path, config.agents).run),
-            *((name, partial(hold_role, path, name, run)) for name, run in roles),
+            *((name, partial(hold_duty, path, name, run)) for name, run in duties),
         ]
 
     def _clone_home(self) -> Home:

@@ -248,7 +248,7 @@ def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator
 
 
 def describe_workers(rows: Sequence[Mapping[str, Any]] | None) -> list[str]:
-    """Describe each worker process on one line; rows: as `perdure status --json` has them, None where there are none."""
+    """Describe each worker process on one line. rows: as `perdure status --json` has them; None without workers."""
     if rows is None:
         return []
     lines = []

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from perdure.home import Home
-from perdure.service.roles import hold_role
+from perdure.service.duties import hold_duty
 from perdure.service.server import HomeServer
 from perdure.surfaces.cli.common import Shell
 from perdure.surfaces.mail.listener import MailListener
@@ -36,7 +36,7 @@ def serve_home(shell: Shell, home: Home, *, http: str = "") -> None:
     def print_ready() -> None:
         _print_address(shell, home.path, listener)
         if home.config.workers.enabled:  # a mail must be answered once, by whichever process
-            hold = partial(hold_role, home.path, "channels", channels.run, serving.stop_event)
+            hold = partial(hold_duty, home.path, "channels", channels.run, serving.stop_event)
             threading.Thread(target=hold, name="perdure-channels", daemon=True).start()
         else:
             channels.start()

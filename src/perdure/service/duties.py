@@ -1,6 +1,6 @@
 """Work that one process of a home does at a time, whichever it is: the clock, the archive's store.
 
-Each worker process tries to take the lock of a role; the kernel frees it with its holder, and the next one goes on.
+Each worker process tries to take the lock of a duty; the kernel frees it with its holder, and the next one goes on.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from perdure.errors import Busy, PerdureError
 _LOOK_S, _FAULT_PAUSE_S = 1.0, 30.0
 
 
-def hold_role(
+def hold_duty(
     home: Path, name: str, run: Callable[[threading.Event], None], stop_event: threading.Event
 ) -> None:  # fmt: skip
-    """Call `run` while this process holds the role, until stopped."""
+    """Call `run` while this process holds the duty, until stopped."""
     make_folder(home / "run" / "workers")
     while not stop_event.is_set():
         try:
-            with lock_file(home / "run" / "workers" / f"role-{name}", wait_s=0):
+            with lock_file(home / "run" / "workers" / f"duty-{name}", wait_s=0):
                 run(stop_event)
         except Busy:
             pass
