@@ -21,7 +21,8 @@ from perdure.types import Run
 
 _MAX_BATCH_RUNS = 2000
 _MAX_BATCH_BYTES = 16_000_000  # of the archive, read in one transaction: about two seconds of work
-_MAX_USER_BATCH_BYTES = 500_000  # of one user, while others wait for the same lock: about as long, in Postgres
+_MAX_USER_BATCH_BYTES = 100_000  # of one user, while others wait for the same lock; larger runs go in parts
+_PART_S = 0.5  # of one transaction of a large run
 
 
 @dataclass(frozen=True)
@@ -191,18 +192,23 @@ def _project_batch(
         is_of_all = user is None
         return _get_ledger_position(index, archive) if is_of_all else _get_user_position(index, archive, str(user))
 
-    if not archive.ledger.list_changes(get_position(), limit=1, user=user):
+    first_entries = archive.ledger.list_changes(get_position(), limit=1, user=user)
+    if not first_entries:
         return False
-    from perdure.index.write import has_run, has_run_id  # loaded only when there is something to project
+    if user is not None and _is_large(first_entries[0]):
+        _project_in_parts(index, archive, first_entries[0], result, on_run)
+        return True
+    from perdure.index.write import has_run, has_run_id, is_in_parts  # loaded only when there is something to project
 
     with index.begin_write():
         entries = archive.ledger.list_changes(get_position(), limit=_MAX_BATCH_RUNS, user=user)
         bytes_left, last_change = _MAX_BATCH_BYTES if user is None else _MAX_USER_BATCH_BYTES, 0
         for entry in entries:
-            if bytes_left < 0:
+            if bytes_left < 0 or (user is not None and _is_large(entry)):
                 break
             try:
-                if not (has_run_id(index, entry.run_id) and has_run(index, archive.read_run(entry))):
+                is_whole = has_run_id(index, entry.run_id) and not is_in_parts(index, entry.run_id)
+                if not (is_whole and has_run(index, archive.read_run(entry))):
                     projected = project_run(index, archive, entry)
                     bytes_left -= projected.run.n_bytes
                     result.n_chunks += projected.n_chunks
@@ -216,6 +222,46 @@ def _project_batch(
         if last_change:
             _set_position(index, archive, user, last_change)
     return True
+
+
+def _is_large(entry: LedgerEntry) -> bool:
+    return entry.to_offset - entry.from_offset > _MAX_USER_BATCH_BYTES
+
+
+def _project_in_parts(
+    index: IndexConnection,
+    archive: Archive,
+    entry: LedgerEntry,
+    result: CatchUpResult,
+    on_run: ProjectionCallback | None,
+) -> None:
+    """Project one large run of a user in transactions that others can wait for, and move the user's position."""
+    from perdure.index import projection
+    from perdure.index.write import has_run, has_run_id, is_in_parts, write_run_in_parts
+
+    def is_valid() -> bool:
+        """Was it forgotten, or rewritten by a merge, since it was read?"""
+        present = archive.ledger.find_entry(entry.run_id)
+        return present is not None and (present.change, present.sha256) == (entry.change, entry.sha256)
+
+    started_s = time.perf_counter()
+    try:
+        is_whole = has_run_id(index, entry.run_id) and not is_in_parts(index, entry.run_id)
+        if not (is_whole and has_run(index, archive.read_run(entry))):
+            run, parsed = archive.read_turns(entry)
+            rows = projection.project_run(run, parsed)
+            n_chunks = write_run_in_parts(index, run, parsed, rows, part_s=_PART_S, is_valid=is_valid)
+            if n_chunks is None:
+                return
+            result.n_chunks, result.n_bytes = result.n_chunks + n_chunks, result.n_bytes + run.n_bytes
+            result.n_runs += 1
+            if on_run:
+                took_ms = (time.perf_counter() - started_s) * 1000
+                on_run(ProjectedRun(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms))
+    except DamagedRun:
+        result.damaged = (*result.damaged, entry.run_id)
+    with index.begin_write():
+        _set_position(index, archive, entry.user, entry.change or 0)
 
 
 def project_run(index: IndexConnection, archive: Archive, entry: LedgerEntry) -> ProjectedRun:

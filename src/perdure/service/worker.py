@@ -187,9 +187,9 @@ MAX_OPEN_HOMES = 16  # homes kept open besides the first; each holds an index, a
 class UserHomes:
     """One home's users, for one thread. Close it; the home it was made from stays open."""
 
-    def __init__(self, home: Home, *, max_open: int = MAX_OPEN_HOMES) -> None:
-        """Start with the home of the user who comes first. max_open: homes of others that stay open."""
-        self._home, self._max_open = home, max_open
+    def __init__(self, home: Home, *, max_open: int = 0) -> None:
+        """Start with the home of the user who comes first. max_open: homes of others to keep open; 0: the maximum."""
+        self._home, self._max_open = home, max_open or MAX_OPEN_HOMES
         self._open_homes: OrderedDict[str, Home] = OrderedDict()  # least recently used first
 
     def __enter__(self) -> UserHomes:
