@@ -36,15 +36,12 @@ except ModuleNotFoundError as missing:
 from perdure.index.index_database import read_password  # it needs psycopg, too
 
 Slot = Literal["capture", "embed", "job"]
-SLOTS: tuple[Slot, ...] = (
-    "capture",
-    "embed",
-    "job",
-)  # each worker has a thread for each, so that none waits for another
+SLOTS: tuple[Slot, ...] = ("capture", "embed", "job")  # a worker has a thread for each: none waits for another
 HEARTBEAT_S, STALLED_S = 2.0, 12.0
 _SETTLE_S = 3.0  # between two looks for items of dead workers
 _POLL_S = 5.0  # between two looks for items, if no notification comes
 _STOP_S = 20.0  # an item that runs has so long to end when the process stops
+_PATIENCE_S = 15.0  # for a connection: nobody waits for a worker
 _STOP_POLL_S = 0.1
 _TASK = "work"
 
@@ -143,7 +140,8 @@ class WorkQueue:
     async def _work(
         self, carry_out: Callable[[WorkItem], None], threads: dict[Slot, _SlotThread], stop_event: threading.Event
     ) -> None:
-        connector = procrastinate.PsycopgConnector(min_size=1, max_size=2 * len(SLOTS) + 2, **self._arguments)
+        arguments = self._arguments | {"timeout": _PATIENCE_S}
+        connector = procrastinate.PsycopgConnector(min_size=1, max_size=2 * len(SLOTS) + 2, **arguments)
         app, running_ids = procrastinate.App(connector=connector), set[int]()
 
         @app.task(name=_TASK, pass_context=True)
@@ -234,16 +232,3 @@ class _SlotThread:
                 future.set_result(None)
             except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
                 future.set_exception(error)
-
-
-def describe_counts(counts: dict[str, SlotCounts]) -> Sequence[str]:
-    """Return a line for each slot that has items.
-
-    >>> describe_counts({"embed": SlotCounts(2, 1), "job": SlotCounts(0, 0)})
-    ['embed: 2 wait, 1 runs']
-    """
-    return [
-        f"{slot}: {n_waiting} wait, {n_running} run{'s' if n_running == 1 else ''}"
-        for slot, (n_waiting, n_running) in counts.items()
-        if n_waiting or n_running
-    ]
