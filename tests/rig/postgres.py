@@ -59,6 +59,19 @@ class PostgresServer:
         self.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} OWNER {ROLE}")
         return name
 
+    def kill(self) -> None:
+        """End every process of the server at once, as a machine does that runs out of memory."""
+        postmaster = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0]))
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10)
+
+    def start_again(self) -> None:
+        """Start the server that was killed, at the same address."""
+        self._server.ensure_postgres_running()
+
     def close(self) -> None:
         """Stop the server and delete its folder."""
         self._server.stop()

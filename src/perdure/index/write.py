@@ -8,7 +8,9 @@ not depend on the order in which runs arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -131,20 +133,76 @@ def has_run(index: IndexConnection, run: Run) -> bool:
 
 def write_run(index: IndexConnection, run: Run, parsed: ParsedLines, rows: Sequence[RunRow]) -> int:
     """Write one captured run (and its sidechains) into the index; return the number of chunks written."""
+    scope, turns = _begin_run(index, run, parsed, rows)
+    n_chunks = sum(_write_turn(index, run, number, turn, scope) for number, turn in turns)
+    _end_run(index, run, parsed, scope)
+    return n_chunks
+
+
+def is_in_parts(index: IndexConnection, run_id: str) -> bool:
+    """Return True if `write_run_in_parts` began a run and has not ended it: its process may have been killed."""
+    return index.get_meta(f"part:{run_id}") is not None
+
+
+def write_run_in_parts(
+    index: IndexConnection,
+    run: Run,
+    parsed: ParsedLines,
+    rows: Sequence[RunRow],
+    *,
+    part_s: float,
+    is_valid: Callable[[], bool],
+) -> int | None:
+    """Do the same in transactions of about `part_s` seconds, so that other writers wait for one of them at most.
+
+    Return None if the run is no longer `is_valid` (asked in each transaction), or another process wrote it meanwhile.
+    A run whose process is killed in between counts as not written: `is_in_parts` says so. Raises Busy.
+    """
+    key, token, n_done, n_chunks = f"part:{run.run_id}", secrets.token_hex(8), 0, 0
+    with index.begin_write():
+        if not is_valid():
+            return None
+        scope, turns = _begin_run(index, run, parsed, rows)
+        index.set_meta(**{key: token})
+        index.write_counts()
+    while n_done < len(turns):
+        with index.begin_write():
+            if index.get_meta(key) != token or not is_valid():
+                return None
+            ends_s = time.monotonic() + part_s
+            for number, turn in turns[n_done:]:
+                n_chunks += _write_turn(index, run, number, turn, scope)
+                n_done += 1
+                if time.monotonic() >= ends_s:
+                    break
+            index.write_counts()
+    with index.begin_write():
+        if index.get_meta(key) != token or not is_valid():
+            return None
+        _end_run(index, run, parsed, scope)
+        index.db.execute("DELETE FROM meta WHERE key = ?", (key,))
+    return n_chunks
+
+
+def _begin_run(
+    index: IndexConnection, run: Run, parsed: ParsedLines, rows: Sequence[RunRow]
+) -> tuple[ChunkScope, list[tuple[int, TurnRow]]]:
+    """Insert a run and its sidechains without their turns; return the scope, and each turn with its run's number."""
     _delete_run(index, run)
+    index.db.execute("DELETE FROM meta WHERE key = ?", (f"part:{run.run_id}",))
     scope = _build_scope(index, run)
-    n_chunks = 0
     if _is_of_known_session(index, run, scope):
         rows = [replace(row, turns=(), title="", intent="", n_calls=0, n_tokens=0) for row in rows]
-    for row in rows:
-        number = _insert_run(index, run, parsed, row, scope)
-        n_chunks += sum(_write_turn(index, run, number, turn, scope) for turn in row.turns)
+    numbered_rows = [(_insert_run(index, run, parsed, row, scope), row) for row in rows]
+    return scope, [(number, turn) for number, row in numbered_rows for turn in row.turns]
+
+
+def _end_run(index: IndexConnection, run: Run, parsed: ParsedLines, scope: ChunkScope) -> None:
     if parsed.links:
         _mark_abandoned_turns(index, run, parsed)
     if parsed.turns or parsed.n_forgotten:
         _empty_prompts_only(index, run, scope)
     index.write_counts()
-    return n_chunks
 
 
 def _is_of_known_session(index: IndexConnection, run: Run, scope: ChunkScope) -> bool:

@@ -13,9 +13,17 @@ from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs
 from perdure.service.builtin_jobs import BuiltinJob
 from perdure.service.lock import find_resident
+from perdure.service.worker_list import list_workers
 
 if TYPE_CHECKING:
     from perdure.home import Home
+
+
+def find_idleness(home: Home) -> str:
+    """Return why no job runs by itself now; "" where a process sees to them."""
+    if home.config.workers.enabled:
+        return "" if list_workers(home.path) else "No worker is running. Run `perdure worker`."
+    return "" if find_resident(home.path) else "No resident home is running. Run `perdure serve`."
 
 
 def find_work(home: Home, name: str) -> BuiltinJob | JobDefinition:
@@ -75,10 +83,10 @@ def list_problems(home: Home, now: datetime) -> list[str]:
     """Return what keeps the owner's jobs from running as they should, a line each."""
     definitions, faults = list_definitions(home)
     problems = [f"{name} does not run: {fault}" for name, fault in faults.items()]
-    if definitions and find_resident(home.path) is None:
+    if definitions and (idleness := find_idleness(home)):
         overdue = [due.definition.name for due in start_jobs.list_due(home, now)]
         if overdue:
-            problems.append(f"overdue, because no resident home runs: {', '.join(overdue)}")
+            problems.append(f"overdue: {', '.join(overdue)}. {idleness}")
     return problems
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
 from perdure.report import answers, probe_runs
 from perdure.service import health
+from perdure.service.worker_list import list_workers
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
 from perdure.surfaces.units import format_count, format_size, format_time
@@ -244,6 +245,31 @@ def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator
         how_often = "once" if n_deaths == 1 else f"{n_deaths} times"
         message = f"killed or crashed {how_often} in the last day, and started again"
         yield HealthCheck("resident home", "notice", message, f"see {log.to_log_path(home.path)}")
+
+
+def describe_workers(rows: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """Describe each worker process on one line. rows: as `perdure status --json` has them; None without workers."""
+    if rows is None:
+        return []
+    lines = []
+    for row in rows:
+        words = ", ".join(row["doing"].values()) or row["problem"] or "waits"
+        lines.append(f"{row['name']}: {words}; {row['n_done']:,} items done, {row['n_failed']:,} of them failed")
+    return lines or ["none: `perdure worker`"]
+
+
+def check_workers(home: Home) -> Iterator[HealthCheck]:
+    """Check that worker processes live and can reach their queue; yields nothing where the settings want none."""
+    if not home.config.workers.enabled:
+        return
+    workers = list_workers(home.path)
+    faults = [f"{worker.name}: {worker.problem}" for worker in workers if worker.problem]
+    if not workers:
+        yield HealthCheck("workers", "problem", "none is running, so nothing is indexed", "run `perdure worker`")
+    elif faults:
+        yield HealthCheck("workers", "problem", "; ".join(faults), "see docs/operating.md")
+    else:
+        yield HealthCheck("workers", "ok", f"{len(workers)} work: {', '.join(worker.name for worker in workers)}")
 
 
 def check_proxies(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:

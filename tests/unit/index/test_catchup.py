@@ -7,7 +7,7 @@ import pytest
 
 from perdure.archive import run_files
 from perdure.errors import Busy
-from perdure.index import catchup, keyword
+from perdure.index import catchup, keyword, write
 from perdure.index.rebuild import compute_digest
 from perdure.types import Filters
 from rig.index_rows import ADA, ArchiveFile, IndexFile, make_memory, open_archive
@@ -111,3 +111,131 @@ def test_another_writer_does_the_work(home, tmp_path, monkeypatch):
             pass
     other.close()
     assert catchup.catch_up(home.index, home.archive).n_runs == 1
+
+
+# one user before the others -----------------------------------------------------------------------------------------
+
+
+def count(home, user=None):
+    return catchup.count_unprojected(home.index, home.archive, user)
+
+
+def test_one_user_is_projected_before_what_others_captured_earlier(home):
+    for n in range(3):
+        home.capture("s", f"message number {n}")
+    home.capture("t", "a blue mast", user="bob")
+    assert catchup.list_behind(home.index, home.archive) == ["ada", "bob"]
+    assert catchup.catch_up_user(home.index, home.archive, "bob", limit_s=9).n_runs == 1
+    assert (count(home, "bob"), count(home, "ada"), count(home)) == (0, 3, 3)
+    assert catchup.list_behind(home.index, home.archive) == ["ada"]
+    home.capture("t", "a green mast", user="bob")
+    assert (count(home, "bob"), count(home)) == (1, 4)
+
+
+def test_the_last_user_who_catches_up_moves_the_position_of_all(home):
+    home.capture("s", "the red buoy")
+    home.capture("t", "a blue mast", user="bob")
+    for user in ("bob", "ada"):
+        catchup.catch_up_user(home.index, home.archive, user, limit_s=9)
+    keys = {key for (key,) in home.index.select("SELECT key FROM meta") if key.startswith("change")}
+    assert keys == {"change"} and count(home) == 0
+
+
+def test_users_in_any_order_give_the_index_of_all_together(home, tmp_path):
+    for n in range(4):
+        home.capture(f"s{n % 2}", f"message number {n}", user=("ada", "bob")[n % 2])
+    for user in ("bob", "ada"):
+        catchup.catch_up_user(home.index, home.archive, user, limit_s=9)
+    (tmp_path / "second").mkdir()
+    second = IndexFile(tmp_path / "second")
+    catchup.catch_up(second.index, home.archive)
+    assert compute_digest(second.index) == compute_digest(home.index)
+    second.close()
+
+
+def test_a_user_position_of_a_ledger_that_was_made_again_counts_for_nothing(home):
+    home.capture("s", "the red buoy")
+    home.capture("t", "a blue mast", user="bob")
+    catchup.catch_up_user(home.index, home.archive, "bob", limit_s=9)
+    home.archive.ledger.set_meta("epoch", "another")
+    assert count(home, "bob") == 1
+    assert catchup.catch_up_user(home.index, home.archive, "bob", limit_s=9).n_runs == 0  # it is there already
+    assert find(home, "mast") == set() and count(home, "bob") == 0  # of ada, who asks
+
+
+# large runs in parts ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(home, monkeypatch):
+    """A home whose next run is large: it goes in a transaction for each turn."""
+    monkeypatch.setattr(catchup, "_MAX_USER_BATCH_BYTES", 1)
+    monkeypatch.setattr(catchup, "_PART_S", 0.0)
+    home.capture("s", "the red buoy")
+    home.capture("s", "the red mast")
+    return home
+
+
+def make_whole(home, folder):
+    folder.mkdir()
+    second = IndexFile(folder)
+    catchup.catch_up(second.index, home.archive)
+    digest = compute_digest(second.index)
+    second.close()
+    return digest
+
+
+def test_a_run_in_parts_is_the_run(large, tmp_path):
+    result = catchup.catch_up_user(large.index, large.archive, "ada", limit_s=9)
+    assert (result.n_runs, result.n_chunks, result.n_behind) == (2, 2, 0)
+    assert find(large, "red") == {"the red buoy", "the red mast"}
+    assert compute_digest(large.index) == make_whole(large, tmp_path / "second")
+    assert not [key for (key,) in large.index.select("SELECT key FROM meta") if key.startswith("part:")]
+
+
+@pytest.mark.parametrize("everyone", [True, False])
+def test_a_run_whose_process_was_killed_between_parts_is_written_whole(large, tmp_path, monkeypatch, everyone):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write, "_write_turn", stop)
+        with pytest.raises(KeyboardInterrupt):
+            catchup.catch_up_user(large.index, large.archive, "ada", limit_s=9)
+    assert find(large, "red") == set()
+    assert [key for (key,) in large.index.select("SELECT key FROM meta") if key.startswith("part:")]
+    if everyone:
+        catchup.catch_up(large.index, large.archive)
+    else:
+        catchup.catch_up_user(large.index, large.archive, "ada", limit_s=9)
+    assert compute_digest(large.index) == make_whole(large, tmp_path / "second")
+
+
+def test_a_run_that_another_process_wrote_meanwhile_is_left_alone(large):
+    write_turn = write._write_turn
+
+    def let_others(index, run, *rest):
+        n_chunks = write_turn(index, run, *rest)
+        index.db.execute("DELETE FROM meta WHERE key LIKE 'part:%'")  # as `write_run` does
+        return n_chunks
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "_write_turn", let_others)
+        assert catchup.catch_up_user(large.index, large.archive, "ada", limit_s=0.01).n_runs == 0
+
+
+def test_a_run_that_was_forgotten_between_parts_is_not_written(large):
+    (entry, *_) = large.archive.ledger.list_changes(0)
+    write_turn, n_written = write._write_turn, []
+
+    def forget_then(index, run, *rest):
+        n_written.append(run.run_id)
+        n_chunks = write_turn(index, run, *rest)
+        large.archive.ledger.renumber([entry.run_id])  # as forgetting does with a run that it rewrote
+        return n_chunks
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "_write_turn", forget_then)
+        catchup.catch_up_user(large.index, large.archive, "ada", limit_s=-1)
+    assert n_written == [entry.run_id]
+    assert count(large, "ada") == 2  # neither is done: what was begun is written again at its new number

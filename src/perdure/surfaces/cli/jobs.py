@@ -21,7 +21,7 @@ from perdure.config import find_home_path
 from perdure.errors import JobMissing, UsageError
 from perdure.home import Home
 from perdure.jobs import JobLog
-from perdure.service import builtin_jobs, clock, job_list, lock
+from perdure.service import builtin_jobs, clock, job_list
 from perdure.service.machine_load import measure_machine
 from perdure.surfaces.cli.agents import MAX_WAIT_S, await_runs, mask_fields
 from perdure.surfaces.cli.common import Shell, command, confirm, format_age, format_count
@@ -74,9 +74,9 @@ def list_command(shell: Shell) -> None:
     """List all jobs: when each runs, what it does, and how its last run went."""
     with shell.open_home() as home:
         rows = job_list.list_jobs(home, datetime.now().astimezone())
-        is_served = lock.find_resident(home.path) is not None
+        idleness = job_list.find_idleness(home)
     if shell.as_json:
-        shell.print_json({"jobs": rows, "served": is_served})
+        shell.print_json({"jobs": rows, "served": not idleness})
         return
     width, now = max(len(row["job"]) for row in rows), datetime.now(UTC)
     for row in rows:
@@ -88,8 +88,8 @@ def list_command(shell: Shell) -> None:
             shell.out.print(f"{'':<{width}} it does not run: {text.printable(row['fault'])}", style="red", markup=False)
         if row["last"]:
             shell.out.print(f"{'':<{width}} {_format_row(row['last'], now)}", style="dim", markup=False)
-    if not is_served:
-        shell.note("No resident home is running, so no job runs by itself. Run `perdure serve`.")
+    if idleness:
+        shell.note(f"No job runs by itself: {idleness}")
 
 
 def _format_row(row: Mapping[str, Any], now: datetime) -> str:
@@ -247,8 +247,8 @@ def _print_definition(shell: Shell, home: Home, definition: JobDefinition, verb:
     next_at = row["next_at"]
     when = f"next at {next_at:%Y-%m-%d %H:%M}" if next_at else "it runs only when you trigger it"
     shell.out.print(f"{verb} {definition.name}: {when}.", markup=False)
-    if lock.find_resident(home.path) is None:
-        shell.note("No resident home is running, so no job runs by itself. Run `perdure serve`.")
+    if idleness := job_list.find_idleness(home):
+        shell.note(f"No job runs by itself: {idleness}")
 
 
 @command("remove", epilog="  perdure jobs remove standup\n  perdure jobs remove standup --yes --json")
@@ -307,15 +307,13 @@ def trigger_command(shell: Shell, name: str, is_waiting: bool) -> None:
                 queue = AgentQueue(home.path)
                 await_runs(shell, home, [queue.read(run_id) for run_id in job_run.why.split(", ")], MAX_WAIT_S)
                 return
-        is_served = lock.find_resident(home.path) is not None
+        idleness = job_list.find_idleness(home)
     if shell.as_json:
         shell.print_json(job_list.to_json(job_run, home.user))
     elif job_run.result == "queued":
         shell.out.print(f"{name}: queued as {job_run.why}", markup=False)
-        if not is_served:
-            shell.note(
-                f"No resident home runs: it waits until `perdure serve`, or `perdure agents wait {job_run.why}`."
-            )
+        if idleness:
+            shell.note(f"It waits. {idleness} Or `perdure agents wait {job_run.why}`.")
     else:
         shell.out.print(f"{name}: {job_run.result}, {job_run.why} ({job_run.took_ms:.0f} ms)", markup=False)
         if job_run.output:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.text import Text
 
 from perdure import config as settings
@@ -23,6 +24,7 @@ from perdure.index.statistics import measure_size
 from perdure.memories.cue_use import count_memories
 from perdure.service import health
 from perdure.service.client import ask_health
+from perdure.service.worker_list import list_workers
 from perdure.surfaces import health_checks
 from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
@@ -92,6 +94,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "questions": health_checks.measure_probes(home),
         "shadow": {"recorded": len(home.memories.list_shadow_blocks())} if home.config.live.shadow else None,
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
+        **({"workers": msgspec.to_builtins(list_workers(home.path))} if home.config.workers.enabled else {}),
         **({"store": vars(store_status)} if (store_status := home.upkeep.store_status()) else {}),
     }
 
@@ -187,6 +190,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         ("outbox", _format_outbox(status["outbox"])),
         ("sessions", _format_sessions(status["sessions"])),
         ("resident", describe_resident(status["resident"])),
+        *(("workers", line) for line in health_checks.describe_workers(status.get("workers"))),
         ("http", _format_http(status["http"], status["resident"])),
         *(("proxy", health_checks.describe_proxy(item)) for item in (status["resident"] or {}).get("proxies", ())),
         ("machines", f"{status['machines']:,} registered: `perdure machine list`" if status["machines"] else ""),
@@ -496,6 +500,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     health_checks.check_agents,
     health_checks.check_jobs,
     _check_resident,
+    health_checks.check_workers,
     _check_machines,
     health_checks.check_recall,
     health_checks.check_probes,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from perdure.home import Home
+from perdure.service.duties import hold_duty
 from perdure.service.server import HomeServer
 from perdure.surfaces.cli.common import Shell
 from perdure.surfaces.mail.listener import MailListener
@@ -15,33 +19,65 @@ from perdure.surfaces.telegram.listener import TelegramListener
 from perdure.surfaces.web.listener import Listener
 
 
-def serve_home(shell: Shell, home: Home) -> None:
-    """Run the resident home and what it serves; return after SIGTERM, SIGINT or `perdure serve --stop`."""
+def serve_home(shell: Shell, home: Home, *, http: str = "") -> None:
+    """Run the resident home and what it serves; return after SIGTERM, SIGINT or `perdure serve --stop`.
+
+    http: where to answer over HTTP, instead of where the settings say.
+    """
+    if http:
+        home.config = replace(home.config, server=replace(home.config.server, http=http))
     serving = HomeServer(home)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: serving.stop_event.set())
-    listener, proxy_listener = Listener(serving), ProxyListener(home.path, home.config)
+    listener = Listener(serving)
     serving.page_link = listener.make_page_link
-    telegram_listener = TelegramListener(home.path, home.config, serving.clone_home)
-    mail_listener = MailListener(home.path, home.config, serving.clone_home)
+    channels = _Channels(shell, home, serving)
 
     def print_ready() -> None:
-        _print_address(shell, home.path, listener, proxy_listener)
-        for line in filter(None, (telegram_listener.start(), mail_listener.start())):
-            shell.err.print(line, markup=False, soft_wrap=True)
+        _print_address(shell, home.path, listener)
+        if home.config.workers.enabled:  # a mail must be answered once, by whichever process
+            hold = partial(hold_duty, home.path, "channels", channels.run, serving.stop_event)
+            threading.Thread(target=hold, name="perdure-channels", daemon=True).start()
+        else:
+            channels.start()
 
     with contextlib.ExitStack() as closing:
-        for part in (listener, proxy_listener, telegram_listener, mail_listener):
+        for part in (listener, channels):
             closing.callback(part.close)
         serving.run(on_ready=print_ready)
 
 
-def _print_address(shell: Shell, home: Path, listener: Listener, proxy_listener: ProxyListener) -> None:
+class _Channels:
+    """What one process of a home answers besides its page: the proxy, Telegram, mail."""
+
+    def __init__(self, shell: Shell, home: Home, serving: HomeServer) -> None:
+        self._shell = shell
+        self._proxy = ProxyListener(home.path, home.config)
+        self._telegram = TelegramListener(home.path, home.config, serving.clone_home)
+        self._mail = MailListener(home.path, home.config, serving.clone_home)
+
+    def start(self) -> None:
+        """Begin to answer where the settings say so."""
+        if base_url := self._proxy.start():
+            self._shell.err.print(f"its proxy: {base_url}", markup=False, soft_wrap=True)
+        for line in filter(None, (self._telegram.start(), self._mail.start())):
+            self._shell.err.print(line, markup=False, soft_wrap=True)
+
+    def run(self, stop_event: threading.Event) -> None:
+        """Answer until stopped."""
+        self.start()
+        stop_event.wait()
+
+    def close(self) -> None:
+        """Stop answering."""
+        for part in (self._proxy, self._telegram, self._mail):
+            part.close()
+
+
+def _print_address(shell: Shell, home: Path, listener: Listener) -> None:
     """Print what is served and, on a terminal, where its page is or how to get one."""
     address = listener.start()
     shell.err.print(f"serving {home}" + (f" at {address}" if address else ""), markup=False)
-    if base_url := proxy_listener.start():
-        shell.err.print(f"its proxy: {base_url}", markup=False, soft_wrap=True)
     if shell.err.is_terminal:
         shell.err.print(
             f"its page: {listener.make_page_link() if address else '`perdure page`'}", markup=False, soft_wrap=True

@@ -226,7 +226,7 @@ class HttpServer:
         self._home_pool = HomePool(
             lambda identity, read_only: resident.clone_home(read_only=read_only, identity=identity)
         )
-        self._request_store = RequestStore(resident.home.path)
+        self._request_store = RequestStore(resident.home.path, is_shared=resident.home.config.workers.enabled)
         context = ServerContext(
             home=resident.home.path,
             authority=authority,
@@ -236,6 +236,7 @@ class HttpServer:
             capture_batcher=CaptureBatcher(),
             probe=HealthProbe(),
             wake=resident.ingest_worker.wake,
+            find_overload=resident.ingest_worker.find_overload,
             is_warm=lambda: resident.query_worker.is_warm,
             read_health=resident.report_health,
             count_waiting=lambda: {name: pool.n_waiting for name, pool in self._worker_pools.items()},

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import secrets
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from perdure.errors import DiskFull, HomeFault
 from perdure.sqlite import apsw, transaction, use_wal
 
 REQUEST_KEEP_S = 24 * 3600
+_UNANSWERED_S = 600
 _BUSY_MS = 5_000
 _MAX_SESSIONS = 100  # of one user; the oldest are deleted first
 _MAX_CONVERSATION_KEYS = 20_000  # two or three for each answer; the oldest are deleted first
@@ -64,10 +67,13 @@ class SessionPlace:
 
 
 class RequestStore:
-    """The file of one home. Several threads may use it; one process at a time."""
+    """The file of one home. Several threads and processes may use it."""
 
-    def __init__(self, home: Path) -> None:
-        """Delete the requests that another process left unanswered: nobody answers them any more. Raises HomeFault."""
+    def __init__(self, home: Path, *, is_shared: bool = False) -> None:
+        """Delete the requests that another process left unanswered: nobody answers them any more. Raises HomeFault.
+
+        is_shared: other processes serve this home, too; then only requests that are too old to be answered still.
+        """
         self._path = home / "run" / "http.db"
         self._lock = threading.Lock()
         try:
@@ -75,7 +81,8 @@ class RequestStore:
         except (apsw.NotADBError, apsw.CorruptError):
             self.discard(self._path)
             self._connection = self._connect()
-        self._connection.execute("DELETE FROM request WHERE status = 0")
+        newest_s = time.time() - _UNANSWERED_S if is_shared else math.inf
+        self._connection.execute("DELETE FROM request WHERE status = 0 AND at_s <= ?", (newest_s,))
 
     def _connect(self) -> apsw.Connection:
         make_folder(self._path.parent)
