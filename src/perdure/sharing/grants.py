@@ -272,6 +272,7 @@ def _read_change_mark(home: Path) -> tuple[int, int]:
 # grants -------------------------------------------------------------------------------------------------------
 
 TEAM_SIGN = "@"  # before the name of a team, where a user could stand; no user's name begins with it
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # since when a grant covers everything that has a time
 _MAX_VALUE_CHARS = 4096  # of a scope's value: the longest path on Linux
 _INVISIBLE_CATEGORIES = (
     "Cc",

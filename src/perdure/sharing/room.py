@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,43 +15,18 @@ from perdure.sharing.grants import (
     GrantCache,
     GrantRecord,
     Grants,
+    Team,
     find_events_without_effect,
     mark_changed,
 )
-from perdure.types import Grant, GrantScope, Memory, Principal
+from perdure.types import Grant, GrantScope, Principal
 
 if TYPE_CHECKING:  # only a command that registers a machine, or is about a team, needs them
     from perdure.sharing.access_picture import AccessPicture
     from perdure.sharing.machines import Machines
-    from perdure.sharing.teams import Teams
+    from perdure.sharing.teams import Departure, Note, Teams
 
 UNFINISHED_ERASURE = "unfinished-erasure"  # in the ledger, while a user is being erased; it names nobody
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A memory that was proposed to a team."""
-
-    record: GrantRecord  # who wrote it, when, for which team; its review
-    memory: Memory | None  # masked; None if its author set it aside or forgot it
-
-    @property
-    def state(self) -> str:
-        """Its state: proposed, accepted, rejected or retracted."""
-        review = self.record.review
-        if self.record.revoked_at is not None:
-            return "retracted"
-        return "proposed" if review is None else "accepted" if review.is_accepted else "rejected"
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """What ended, and what stays, when a person left."""
-
-    machines: tuple[str, ...]  # revoked
-    teams: tuple[str, ...]  # of which they are no member any more
-    ended: tuple[Grant, ...]  # of what they shared and of what they read
-    kept: tuple[Grant, ...]  # what they shared with teams that keep it
 
 
 class Sharing:
@@ -136,9 +111,18 @@ class Sharing:
         if not memory_rows.get_memories(index, self._connections.user, [memory_id]):
             raise MemoryMissing(memory_id)
 
+    def list_teams(self) -> list[Team]:
+        """Return all teams, by name; on a thin machine those of which the principal is a member."""
+        return self.teams.list_teams()
+
+    def review_note(self, note_id: str, *, is_accepted: bool) -> GrantRecord:
+        """Accept or reject a note of somebody else. Raises GrantMissing, and UsageError without the right to review."""
+        return self.teams.review(note_id, is_accepted=is_accepted)
+
     def list_notes(self, team: str) -> list[Note]:
         """Return the notes of a team that the principal may know of, oldest first. Raises TeamMissing."""
         from perdure.index import memory_rows, visibility
+        from perdure.sharing.teams import Note
 
         records = self.teams.list_notes(team)
         if not records:
@@ -160,6 +144,8 @@ class Sharing:
         theirs, and to them, end. Their data stays, readable by nobody else. Doing it twice changes nothing. Raises
         UsageError for the home's own user.
         """
+        from perdure.sharing.teams import Departure
+
         user, home_user = self._connections.user, self._connections.config.user
         if user == home_user:
             raise UsageError(f"{user} is this home's own user; `perdure forget --everything` deletes their data")

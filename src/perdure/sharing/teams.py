@@ -29,6 +29,7 @@ from perdure.sharing.grants import (
     record_event,
     replay_teams,
 )
+from perdure.types import Grant, Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,32 @@ class MembershipChange:
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A memory that was proposed to a team."""
+
+    record: GrantRecord  # who wrote it, when, for which team; its review
+    memory: Memory | None  # masked; None if its author set it aside or forgot it
+
+    @property
+    def state(self) -> str:
+        """Its state: proposed, accepted, rejected or retracted."""
+        review = self.record.review
+        if self.record.revoked_at is not None:
+            return "retracted"
+        return "proposed" if review is None else "accepted" if review.is_accepted else "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """What ended, and what stays, when a person left."""
+
+    machines: tuple[str, ...]  # revoked
+    teams: tuple[str, ...]  # of which they are no member any more
+    ended: tuple[Grant, ...]  # of what they shared and of what they read
+    kept: tuple[Grant, ...]  # what they shared with teams that keep it
 
 
 class Teams:
@@ -151,6 +178,12 @@ class Teams:
     def _record(self, data: dict[str, object]) -> None:
         record_event(self._home, self._home_user, TEAM, {**data, "by": self._user}, now=self._now())
 
+    def list_grants(self, name: str) -> list[GrantRecord]:
+        """Return everything that was ever shared with a team, oldest first. Raises TeamMissing."""
+        team = self.get_team(name)
+        records = [record for record in list_all_grants(self._cache.get_events()) if record.grant.team == team.name]
+        return sorted(records, key=lambda record: record.given_at)
+
     # notes ----------------------------------------------------------------------------------------------------
 
     def list_notes(self, name: str) -> list[GrantRecord]:
@@ -158,14 +191,12 @@ class Teams:
 
         A member knows the accepted ones and their own; a reviewer knows all that were not taken back.
         """
-        team = self.get_team(name)
-        member = team.find_member(self._user)
-        records = [
+        member = self.get_team(name).find_member(self._user)
+        return [
             record
-            for record in list_all_grants(self._cache.get_events())
-            if record.grant.scope == "memory" and record.grant.team == team.name and self._may_know(record, member)
+            for record in self.list_grants(name)
+            if record.grant.scope == "memory" and self._may_know(record, member)
         ]
-        return sorted(records, key=lambda record: record.given_at)
 
     def _may_know(self, record: GrantRecord, member: TeamMember | None) -> bool:
         if record.grant.owner == self._user:
