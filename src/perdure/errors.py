@@ -14,6 +14,7 @@ PerdureError
 │   ├── UserMissing
 │   ├── MachineMissing
 │   ├── GrantMissing
+│   ├── TeamMissing
 │   ├── TargetMissing
 │   └── DeliveryMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
@@ -187,6 +188,10 @@ class MachineMissing(NotFound):
 
 class GrantMissing(NotFound):
     """You have no grant with this id. `perdure share list` shows the ids; with --all, also of ended grants."""
+
+
+class TeamMissing(NotFound):
+    """This home has no team with this name. `perdure team list` shows the teams."""
 
 
 class TargetMissing(NotFound):

@@ -6,17 +6,18 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perdure import config as settings
 from perdure import disk
 from perdure.access import block_cache, shown_alerts
-from perdure.archive import forget, stage
+from perdure.archive import forget, memory_events, stage
 from perdure.archive.forget import ForgetTarget
 from perdure.archive.memory_events import STORED
 from perdure.capture import credential, policy, session_file, transcripts
@@ -33,7 +34,8 @@ from perdure.errors import (
     NotFound,
     UsageError,
 )
-from perdure.index import catchup, keyword, runs
+from perdure.identity import make_memory_id
+from perdure.index import catchup, keyword, runs, visibility
 from perdure.index.memory_replay import get_chain
 from perdure.regex import lazy_re
 from perdure.runs import Runs
@@ -41,7 +43,7 @@ from perdure.sharing import grants
 from perdure.sharing.room import UNFINISHED_ERASURE
 from perdure.sqlite import apsw
 from perdure.text import index_terms, query_terms
-from perdure.types import STORE_RUNTIMES, Filters, ForgetItem, ForgetReport, ForgetRequest, Memory, Principal
+from perdure.types import STORE_RUNTIMES, Filters, ForgetItem, ForgetReport, ForgetRequest, Grant, Memory, Principal
 from perdure.upkeep import UNSETTLED, Upkeep
 
 # Every opening of a home applies tombstones: the other rooms are loaded when there is something to forget.
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from perdure.memories.room import MemoryRoom
 
 _MEMORY_ID_PREFIX = "mem-"
+_DETACHED: dict[str, Any] = {"how": "imported", "sources": (), "made_from": (), "conversation": ""}  # from what it was
 
 
 class Forgetting:
@@ -431,6 +434,8 @@ class Forgetting:
             exchange.erase_user(self._user)
         self._archive.ledger.set_meta(UNFINISHED_ERASURE, "yes")
         n_runs = self._archive.erase(self._user)
+        grants.delete_grants_to(self._path, self._user)
+        grants.delete_cache(self._path)
         delete_user_files(self._path, self._user)
         self._connections.delete_index()
         self._upkeep.discard_derived()
@@ -444,6 +449,64 @@ class Forgetting:
         self._archive.ledger.wipe()
         self._archive.ledger.drop_meta(UNFINISHED_ERASURE)
         return n_runs
+
+    def erase_private(self, kept: Sequence[Grant]) -> tuple[int, int]:
+        """Delete everything of the principal's that these grants do not cover; return the number of (turns, memories).
+
+        kept: grants of theirs that stay. What was shared stays word for word, and a kept note outlives the turns behind
+        it. Of a private run only its place in time and its folder remain.
+        """
+        from perdure.floor import forget as floor_forget
+
+        self._captures.drain()
+        self._upkeep.index_all()
+        index = self._connections.index_with_memories()
+        runs_to_keep, memories_to_keep = visibility.list_granted(index, self._detach_notes(kept))
+        targets = self._plan_private(runs_to_keep)
+        all_memories = self._memories().list_memories(every=True)
+        kept_texts = {memory.text for memory in all_memories if memory.memory_id in memories_to_keep}
+        memories = [memory.memory_id for memory in all_memories if memory.text not in kept_texts]
+        lines = floor_forget.find_lines(self._connections.journal(), lambda _: True)
+        self.apply(targets, memories=memories, floor_lines=lines)
+        self._erase_floors()
+        delete_user_files(self._path, self._user)
+        return len(targets), len(memories)
+
+    def _plan_private(self, runs_to_keep: set[str]) -> list[ForgetTarget]:
+        """Return what forgetting every other run would delete. A copy of a turn that is kept stays: deleting it
+        would delete that turn.
+        """
+        index, principal = self._connections.index(), Principal(self._user)
+        targets: list[ForgetTarget] = []
+        kept_turns: set[object] = set()
+        for entry in self._archive.ledger.list_runs(self._user):
+            run_ids = set(runs.list_runs_in(index, principal, entry.run_id))
+            if run_ids & runs_to_keep:
+                kept_turns |= {key for target in forget.target_runs(self._archive, [entry]) for key in _to_keys(target)}
+                targets += [target for run_id in run_ids - runs_to_keep for target in self._plan_sidechain(run_id)]
+            else:
+                targets += forget.target_runs(self._archive, [entry])
+        return [target for target in targets if not kept_turns.intersection(_to_keys(target))]
+
+    def _detach_notes(self, kept: Sequence[Grant]) -> list[Grant]:
+        """Give each kept note words of its own: a memory that names no turn or memory behind it. Return the grants."""
+        notes = {grant.value: grant.grant_id for grant in kept if grant.scope == "memory"}
+        memories = [self._memories().get(memory_id) for memory_id in notes]
+        copies = {
+            memory.memory_id: replace(memory, memory_id=make_memory_id(utc_now(), secrets.token_bytes(3)), **_DETACHED)
+            for memory in memories
+            if memory.sources or memory.made_from
+        }
+        if copies:
+            ops = [memory_events.build_create_op(memory) for memory in copies.values()]
+            data = memory_events.build_event_data(ops, by="owner")
+            self._connections.journal().append(memory_events.EVENT_TYPE, data, now=utc_now())
+            self._connections.follow_journals()
+            new_ids = {notes[memory_id]: memory.memory_id for memory_id, memory in copies.items()}
+            grants.move_notes(self._path, self._user, new_ids)
+        return [
+            replace(grant, value=copies[grant.value].memory_id) if grant.value in copies else grant for grant in kept
+        ]
 
     def export_user(self, target: Path) -> VerifyResult:
         """Write everything of the principal's as a home of its own, prove that it is whole, and return the proof.
@@ -512,6 +575,15 @@ def _has_matching_line(path: Path, name: str, matches: Callable[[str], bool]) ->
     with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
         return any(matches(_ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), line)) for line in file)
     return False
+
+
+def _to_keys(target: ForgetTarget) -> set[object]:
+    """Return the keys by which a turn and its copies are one."""
+    if target.turn is None:
+        return set()
+    words = tuple(part.text for part in target.turn.parts)
+    keys: set[object] = {target.turn.native_id, (target.turn.stated_at, words)}
+    return keys - {None}
 
 
 def floor_cache(home: Path, user: str) -> Path:
@@ -593,8 +665,6 @@ def delete_user_files(home: Path, user: str) -> None:
     """Delete the files of a user in this home outside of archive, index and floor."""
     from perdure.state import store as state_store
 
-    grants.delete_grants_to(home, user)
-    grants.delete_cache(home)
     transcripts.delete_pending_texts(home)
     block_cache.delete(home)
     for name in _PERSONAL_FILES:

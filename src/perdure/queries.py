@@ -212,6 +212,7 @@ def recall_cues(
             projects=runs.list_names(index, principal, "project"),
             all_projects=request.all_projects,
             live_sessions=_list_live(request.session) if request.session else (),
+            shared_projects=runs.list_shared_projects(index, principal),
         )
         filters = replace(filters, until_at=request.as_of)
         written_ids = own_writes.list_written_here(index, principal, request.session) if request.session else set()

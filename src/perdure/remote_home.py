@@ -33,7 +33,7 @@ from perdure.errors import (
 from perdure.floor.state import FloorCard, PageVersion
 from perdure.home_protocol import HomeProtocol
 from perdure.identity import find_project
-from perdure.sharing.grants import GrantRecord
+from perdure.sharing.grants import GrantRecord, Team
 from perdure.text import printable
 from perdure.types import (
     Filters,
@@ -60,6 +60,8 @@ if TYPE_CHECKING:  # 30 ms; only a context and a floor need them
     from perdure.memories.host_mining import SettleResult
     from perdure.memories.host_question import HostCandidate
     from perdure.runs import Transcript
+    from perdure.sharing.access_picture import AccessPicture
+    from perdure.sharing.teams import Note
 
 _PAGE_ITEMS = 100  # hits in one answer
 _MAX_TREE_RUNS = 500  # runs in one answer
@@ -538,10 +540,19 @@ class RemoteSharing:
         """This object."""
         return self
 
-    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> GrantRecord:
-        """Let another user read a scope. Raises NotFound, UsageError."""
-        until_text = until_at.isoformat() if until_at else None
-        body = {"grantee": grantee, "scope": scope, "value": value, "until_at": until_text}
+    def share(
+        self,
+        grantee: str,
+        scope: GrantScope,
+        value: str,
+        *,
+        until_at: datetime | None = None,
+        since_at: datetime | None = None,
+    ) -> GrantRecord:
+        """Let another user, or a team, read a scope. Raises NotFound, UsageError."""
+        times = {"until_at": until_at, "since_at": since_at}
+        body = {"grantee": grantee, "scope": scope, "value": value}
+        body |= {name: at.isoformat() for name, at in times.items() if at is not None}
         return self._to_grant(self._remote_home.request("POST", "grants", body=body))
 
     def list_given(self, *, include_ended: bool = False) -> list[GrantRecord]:
@@ -560,6 +571,31 @@ class RemoteSharing:
         return self._to_grant(self._remote_home.request("DELETE", f"grants/{quote(grant_id, safe='')}"))
 
     decline = revoke  # the home knows whose grant it is
+
+    def list_teams(self) -> list[Team]:
+        """Return the teams of this user, by name; all teams for an admin."""
+        return [to_noun(item, Team) for item in self._remote_home.iterate_items("teams", [], _PAGE_ITEMS)]
+
+    def list_notes(self, team: str) -> list[Note]:
+        """Return the notes of a team that this user may know of, oldest first. Raises NotFound."""
+        from perdure.sharing.teams import Note
+
+        query = [("team", team.removeprefix("@"))]
+        return [to_noun(item, Note) for item in self._remote_home.iterate_items("notes", query, _PAGE_ITEMS)]
+
+    def review_note(self, note_id: str, *, is_accepted: bool) -> GrantRecord:
+        """Accept or reject a note of somebody else. Raises NotFound, UsageError."""
+        from perdure.sharing.teams import Note
+
+        body = {"is_accepted": is_accepted}
+        item = self._remote_home.request("POST", f"notes/{quote(note_id, safe='')}/review", body=body)
+        return to_noun(item, Note).record
+
+    def draw_access(self, *, is_admin: bool) -> AccessPicture:  # noqa: ARG002 - the home knows who is an admin
+        """Return who may read what, as far as this user may know it."""
+        from perdure.sharing.access_picture import AccessPicture
+
+        return to_noun(self._remote_home.request("GET", "access"), AccessPicture)
 
     def count_granted_runs(self, grant: Grant) -> int | None:
         """Return how many runs a grant of this user covered when the home last answered about it."""

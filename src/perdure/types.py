@@ -29,8 +29,8 @@ RUNTIMES = (
 )  # fmt: skip
 
 
-GrantScope = Literal["run", "tag", "project", "agent"]
-GRANT_SCOPES: tuple[GrantScope, ...] = ("run", "tag", "project", "agent")
+GrantScope = Literal["run", "tag", "project", "agent", "memory"]
+GRANT_SCOPES: tuple[GrantScope, ...] = ("run", "tag", "project", "agent", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,10 @@ class Grant:
     owner: str
     grantee: str
     scope: GrantScope
-    value: str  # the run (with all runs below it), the tag, the project's path or the agent
+    value: str  # the run (with all runs below it), the tag, the project's path, the agent or the memory
     until_at: datetime | None = None  # exclusive; None: until it is revoked
+    since_at: datetime | None = None  # covers only what began, or was stated, from then on; None: everything
+    team: str = ""  # the team of whose members the grantee is one; "" for a grant to one user
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import perdure
 from perdure.agent.job_definition import JobDefinition, parse_job
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
@@ -120,6 +121,32 @@ def test_every_command_about_operating_runs_on_postgres(place: Path) -> None:
         n_schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'perdure%'"
         assert server.execute(n_schemas, database=database) == [(3,)]  # the index, the one that names it, the queue
         assert not (place / ".perdure" / "index.db").exists()
+
+
+@pytest.mark.timeout(900)
+def test_every_command_about_teams_runs(place: Path) -> None:
+    """A note of bob's stands for the one of the page; its id is the one that the home gave it."""
+    lines = commands_of("docs/teams.md")
+    assert len(lines) == 18
+    (place / ".perdure").mkdir(mode=0o700)
+    (place / ".perdure" / "config.toml").write_text('user = "mira"\n')
+    (place / "members.txt").write_text("# who may read the repository\nada\nbob\nmira\n")
+    note_id = ""
+    for line in lines:
+        if line.startswith("perdure team accept"):
+            note_id = propose_note(place / ".perdure")
+        done = run(line.replace("g-5b1e83f0a92d47c6", note_id), place)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert run("perdure team list", place).stdout.endswith("ada (reviewer), mira (reviewer)\n")
+
+
+def propose_note(home_path: Path) -> str:
+    """Let bob propose a note that mira may review; return its id."""
+    with perdure.open(home_path, user="mira") as mira:
+        mira.sharing.teams.add("orchard", "mira", is_reviewer=True)
+    with perdure.open(home_path, user="bob") as bob:
+        memory = bob.remember("The ferry leaves at nine", path="ferry/time")
+        return bob.sharing.share("@orchard", "memory", memory.memory_id).grant.grant_id
 
 
 def test_every_command_about_sessions_runs(place: Path) -> None:

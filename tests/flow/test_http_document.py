@@ -24,6 +24,8 @@ SAMPLES: dict[str, Any] = {
     "post_jobs": {"name": "hello", "job": {"instruction": "Say hello."}},
     "put_jobs_name": {"job": {"does": "greet", "instruction": "Say hello."}},
     "post_machines": {"name": "tablet"}, "post_grants": {"grantee": "bob", "scope": "tag", "value": "work"},
+    "post_teams": {"name": "orchard"}, "post_teams_team_members": {"user": "carol"},
+    "post_notes_note_id_review": {"is_accepted": True},
     "post_v_sessions": {"user_id": "clerk"}, "post_v_sessions_session_id_events": {"content": "The quokka moved."},
     "post_v_sessions_session_id_context_search": {"query": "quokka"},
 }  # fmt: skip
@@ -70,7 +72,8 @@ def test_every_operation_answers_as_documented(served):
     """Each is called with something that means something, and with no credential; links lead somewhere."""
     at = served("[server]\nrequests_per_minute = 6000\n")
     document = at.nobody("GET", "/api/openapi.json")[1]
-    made: dict[str, str] = {"page": "notes.md", "name": "hello"}
+    made: dict[str, str] = {"page": "notes.md", "name": "hello", "team": "orchard", "member": "carol"}
+    made["note_id"] = propose_note(at)
     todo = sorted(operations(document), key=lambda one: ("{" in one[0], ORDER.index(one[1]), one[0]))
     for path, method, said in todo:
         if path == "/api/events":
@@ -92,6 +95,16 @@ def test_every_operation_answers_as_documented(served):
             refused = at.nobody(method.upper(), place, SAMPLES.get(name))
             assert refused[0] in (401, 429) and str(refused[0]) in said["responses"], name
             check(document, said["responses"]["401"], refused[1], refused[2])
+
+
+def propose_note(at):
+    """A note of bob's that ada may review; return its id."""
+    at.ada_laptop("POST", "/api/teams", {"name": "orchard"})
+    for user in ("ada", "bob"):
+        at.ada_laptop("POST", "/api/teams/orchard/members", {"user": user, "is_reviewer": user == "ada"})
+    memory_id = at.bob_phone("POST", "/api/memories", {"text": "The quokka eats leaves"})[1]["memory_id"]
+    grant = {"grantee": "@orchard", "scope": "memory", "value": memory_id}
+    return at.bob_phone("POST", "/api/grants", grant)[1]["grant_id"]
 
 
 def wait(at, made):

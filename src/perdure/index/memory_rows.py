@@ -157,7 +157,9 @@ def list_shared_chain(
         WHERE one.id = ? AND {visibility.MEMORY_IS_READABLE}"""
     rows = {number: (owner, decode_memory(body)) for number, owner, body in index.select(query, number)}
     number_by_id = {memory.memory_id: row_number for row_number, (_, memory) in rows.items()}
-    stated_memories = [memory for _, memory in rows.values() if as_of is None or memory.stated_at <= as_of]
+    stated_memories = [
+        _hide_sources(index, memory) for _, memory in rows.values() if as_of is None or memory.stated_at <= as_of
+    ]
     return [
         (
             number_by_id[settled_memory.memory_id],
@@ -181,6 +183,16 @@ def list_shared(index: IndexConnection, read_scope: ReadScope, condition: str = 
         list_readable(index, read_scope, numbers).values(),
         key=lambda shared_memory: (-shared_memory.stated_at.timestamp(), shared_memory.memory_id),
     )
+
+
+def _hide_sources(index: IndexConnection, memory: Memory) -> Memory:
+    """Return a memory without the places behind it, unless all may be read: a note may rest on private turns."""
+    run_ids = sorted({span.run_id for span in memory.sources})
+    query = f"""SELECT count(*) FROM run JOIN temp.readable USING (id)
+        WHERE run_id IN ({", ".join("?" * len(run_ids))})"""
+    if not run_ids or index.select(query, *run_ids)[0][0] == len(run_ids):
+        return memory
+    return replace(memory, sources=(), conversation="")
 
 
 def _mask_shared(memory: Memory, owner: str) -> Memory:

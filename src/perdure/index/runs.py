@@ -525,6 +525,26 @@ def list_names(index: IndexConnection, principal: Principal, kind: str) -> list[
         return list(read_scope.leg_cache[kind])
 
 
+def list_runs_in(index: IndexConnection, principal: Principal, captured_run_id: str) -> list[str]:
+    """Return the principal's runs in the bytes of a captured run: itself, and its inline sidechains."""
+    query = """SELECT run_id FROM run JOIN name AS owner ON owner.id = run.user
+        WHERE captured_in = ? AND owner.value = ? ORDER BY run_id"""
+    return [run_id for (run_id,) in index.select(query, captured_run_id, principal.user)]
+
+
+def list_shared_projects(index: IndexConnection, principal: Principal) -> list[str]:
+    """Return the projects of what others let the principal read: their runs and their memories."""
+    with index.begin_read():
+        read_scope = visibility.get_read_scope(index, principal)
+        if not read_scope.other_owners:
+            return []
+        if "shared projects" not in read_scope.leg_cache:
+            query = f"""SELECT value FROM run JOIN name ON name.id = run.project WHERE {visibility.RUN_IS_READABLE}
+                UNION SELECT project FROM memory WHERE project <> '' AND {visibility.MEMORY_IS_READABLE}"""
+            read_scope.leg_cache["shared projects"] = sorted(project for (project,) in index.select(query))
+        return list(read_scope.leg_cache["shared projects"])
+
+
 def count_messages_by_month(index: IndexConnection, principal: Principal) -> dict[str, int]:
     """Return the number of messages by people in each month (yyyy-mm, in UTC); messages without a time are
     left out.

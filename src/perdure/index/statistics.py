@@ -145,9 +145,14 @@ def count_granted_runs(index: IndexConnection, principal: Principal, grant: Gran
     """Count the principal's runs that a grant covers now. Raises NotFound for a run that is not theirs."""
     if grant.scope == "run":
         return len(list_descendants(index, principal, read_run(index, principal, grant.value).run_id)) + 1
+    if grant.scope == "memory":
+        return 0
     owned = "run JOIN name AS owner ON owner.id = run.user"
     sql = f"SELECT count(*) FROM {owned} WHERE owner.value = ? AND {_GRANTED_RUNS_BY_SCOPE[grant.scope]}"
-    ((n,),) = index.select(sql, principal.user, grant.value)
+    if grant.since_at is None:
+        ((n,),) = index.select(sql, principal.user, grant.value)
+    else:
+        ((n,),) = index.select(f"{sql} AND run.started_ms >= ?", principal.user, grant.value, to_ms(grant.since_at))
     return int(n)
 
 

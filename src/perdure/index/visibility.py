@@ -7,7 +7,8 @@ rows. The table is kept while grants and index stay the same, and is built again
 grant none of this runs.
 
 A grant of a run covers the run and everything below it; a grant of a tag, a project or an agent covers
-the runs that have it. A memory is readable when every turn and every memory that it was made from is
+the runs that have it; with `since_at`, only those that began then or later. A grant of a memory covers that
+memory alone. A memory is readable when every turn and every memory that it was made from is
 readable. A memory with words of its owner that stand in no run (remembered, edited, imported) needs a
 grant of its agent or its project. docs/decisions/022-visibility.md
 """
@@ -15,13 +16,13 @@ grant of its agent or its project. docs/decisions/022-visibility.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from perdure.index.encoding import MEMORY_KIND, to_scope_token
+from perdure.index.encoding import MEMORY_KIND, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
 from perdure.types import Grant, Principal
 
@@ -82,6 +83,17 @@ def get_read_scope(index: IndexConnection, principal: Principal, *, now: datetim
     return read_scope
 
 
+def list_granted(index: IndexConnection, grants: Iterable[Grant]) -> tuple[set[str], set[str]]:
+    """Return the ids of (runs, memories) that these grants cover, whoever may use them."""
+    reader = "@"  # no user's name
+    get_read_scope(index, Principal(reader, tuple(replace(grant, grantee=reader) for grant in grants)))
+    if index.temp_cache is None or index.temp_cache[0][0] != reader:  # no grants
+        return set(), set()
+    runs = index.select("SELECT run_id FROM run JOIN temp.readable USING (id)")
+    memories = index.select("SELECT memory_id FROM memory JOIN temp.readable ON readable.id = -memory.id")
+    return {run_id for (run_id,) in runs}, {memory_id for (memory_id,) in memories}
+
+
 def filter_readable(index: IndexConnection, read_scope: ReadScope, numbers: Iterable[int]) -> set[int]:
     """Return those of these runs of others (or memories, by their negative numbers) that may be read."""
     if not read_scope.other_owners:
@@ -129,6 +141,7 @@ def _count_shared_turns(index: IndexConnection) -> int:
 # runs -----------------------------------------------------------------------------------------------------------
 
 _HAS_TAG = "id IN (SELECT run FROM run_tag WHERE tag = ?2)"
+_BEGAN_SINCE = "started_ms >= ?3"  # a run without a time began at none
 _RUN_TEST_BY_SCOPE = {"tag": _HAS_TAG, "project": "project = ?2", "agent": "agent = ?2"}
 
 _FIRST_OF_SOURCE = """NOT EXISTS (SELECT 1 FROM run AS earlier WHERE earlier.user = run.user
@@ -158,14 +171,17 @@ SELECT id FROM below"""  # the parents of `runs`, followed downwards
 def _add_granted_runs(index: IndexConnection, owner: int, grant: Grant) -> None:
     """Make the runs readable that a grant names: none for a scope that is unknown or has no value."""
     insert = "INSERT OR IGNORE INTO temp.readable SELECT id, ?1 FROM"
+    since_test, since = (_BEGAN_SINCE, (to_ms(grant.since_at),)) if grant.since_at else ("TRUE", ())
     if not grant.value:
         return
     if grant.scope == "run":
-        index.db.execute(f"{insert} ({_RUNS_BELOW})", (owner, grant.value))
+        source = f"run WHERE id IN ({_RUNS_BELOW}) AND {since_test}" if since else f"({_RUNS_BELOW})"
+        index.db.execute(f"{insert} {source}", (owner, grant.value, *since))
     elif grant.scope in _RUN_TEST_BY_SCOPE:
         number = index.find_name(grant.scope, grant.value)
         if number is not None:
-            index.db.execute(f"{insert} run WHERE user = ?1 AND {_RUN_TEST_BY_SCOPE[grant.scope]}", (owner, number))
+            test = f"user = ?1 AND {_RUN_TEST_BY_SCOPE[grant.scope]} AND {since_test}"
+            index.db.execute(f"{insert} run WHERE {test}", (owner, number, *since))
 
 
 def _choose_match_words(index: IndexConnection, owner: int, grants: Sequence[Grant]) -> tuple[tuple[str, ...], int]:
@@ -214,6 +230,7 @@ class MemoryLineage(msgspec.Struct):
     sources: tuple[tuple[str, int, int], ...] = ()
     made_from: tuple[str, ...] = ()
     retired: bool = False
+    stated_at: datetime | None = None
 
 
 def _add_granted_memories(index: IndexConnection, owner: int, grants: Sequence[Grant]) -> None:
@@ -270,7 +287,9 @@ def find_readable_memories(
             are_parents_readable = all(verdicts.get(parent_id, False) for parent_id in parent_ids)
             verdicts[memory_id] = are_parents_readable and _is_memory_granted(lineages[memory_id], run_ids, grants)
             stack.pop()
-    return {memory_id for memory_id, is_allowed in verdicts.items() if is_allowed and not lineages[memory_id].retired}
+    notes = {grant.value for grant in grants if grant.scope == "memory"} & lineages.keys()
+    allowed_ids = {memory_id for memory_id, is_allowed in verdicts.items() if is_allowed} | notes
+    return {memory_id for memory_id in allowed_ids if not lineages[memory_id].retired}
 
 
 def _is_memory_granted(lineage: MemoryLineage, run_ids: set[str], grants: Sequence[Grant]) -> bool:
@@ -283,4 +302,5 @@ def _is_memory_granted(lineage: MemoryLineage, run_ids: set[str], grants: Sequen
 
 def _covers_memory(grant: Grant, lineage: MemoryLineage) -> bool:
     scope_value = {"agent": lineage.agent, "project": lineage.project}.get(grant.scope)
-    return bool(grant.value) and scope_value == grant.value
+    is_since = grant.since_at is None or (lineage.stated_at is not None and lineage.stated_at >= grant.since_at)
+    return bool(grant.value) and scope_value == grant.value and is_since

@@ -233,12 +233,14 @@ def choose_filters(
     projects: Iterable[str],
     all_projects: bool,
     live_sessions: Collection[Live] = (),
+    shared_projects: Iterable[str] = (),
 ) -> Filters:
     """Return the filters of a recall. project: the current one; None if there is none, and then nothing is
     left out.
 
-    projects: the paths of all known projects. Tool results, thoughts and what a client tells a model are left
-    to `search`: long and many, they would take every place.
+    projects: the paths of all known projects. shared_projects: those that others share; a folder of theirs with the
+    same name is taken for their copy of the same repository. Tool results, thoughts and what a client tells a model
+    are left to `search`: long and many, they would take every place.
 
     >>> choose_filters(
     ...     "as in tidepool",
@@ -250,16 +252,22 @@ def choose_filters(
     """
     if all_projects or project is None:
         return replace(RECALL_FILTERS, held=tuple(live_sessions))
-    named_projects = sorted(path for path in projects if path not in ("", project) and _is_named(path, message))
-    return replace(RECALL_FILTERS, projects=(*named_projects, project, UNSCOPED), held=tuple(live_sessions))
+    named_projects = {path for path in projects if _is_named(path, message)}
+    copies = {path for path in shared_projects if _get_last_part(path) == _get_last_part(project)}
+    others = sorted((named_projects | copies) - {UNSCOPED, project})
+    return replace(RECALL_FILTERS, projects=(*others, project, UNSCOPED), held=tuple(live_sessions))
 
 
 def _is_named(path: str, message: str) -> bool:
     """Return True if the last part of a project's path is in the message as a word of its own."""
-    name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    name = _get_last_part(path)
     if len(name) < _MIN_PROJECT_CHARS:
         return False
     return re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w-])", message, re.IGNORECASE) is not None
+
+
+def _get_last_part(path: str) -> str:
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 # by a model ---------------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Grants: what another user may read of an owner's data, and until when. Everything else stays the owner's alone.
+"""Grants: what another user, or a team, may read of an owner's data, and until when. All else stays the owner's alone.
 
 A grant is an event of its owner's journal, and nobody else's journal can make or end one. It counts in the
 home where it was given, from that moment until its date or its revocation, or until its grantee declines
-it, in whatever order homes were merged. `GrantCache` holds the current events of all users; every change
-is announced to all processes of the home, and the saved file can be deleted at any time. Searches apply
-the grants, not this module: each filters by its `Principal`.
+it, in whatever order homes were merged. A grant to a team is read by whoever is a member at that moment; a
+memory that is granted to a team, a note, also needs the word of a reviewer. `GrantCache` holds the current
+events of all users; every change is announced to all processes of the home, and the saved file can be
+deleted at any time. Searches apply the grants, not this module: each filters by its `Principal`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import secrets
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -34,7 +35,7 @@ from perdure.archive.journal import (
     was_rewritten,
 )
 from perdure.disk import append_line, lock_file, make_folder, replace_file
-from perdure.errors import GrantMissing, PerdureError, UsageError
+from perdure.errors import GrantMissing, PerdureError, TeamMissing, UsageError
 from perdure.identity import check_user
 from perdure.types import GRANT_SCOPES, Grant, GrantScope
 
@@ -42,12 +43,20 @@ from perdure.types import GRANT_SCOPES, Grant, GrantScope
 
 MACHINE = "machine"  # types of events
 GRANT = "grant"
-_TYPES = (GRANT, MACHINE)
-_GRANTING_OPS = ("register", "give")  # operations that give rights; all others end them
+TEAM = "team"
+_TYPES = (GRANT, MACHINE, TEAM)
+_GRANTING_OPS = (
+    "register",
+    "give",
+    "accept",
+    "rule",
+    "join",
+    "return",
+)  # operations that give rights; all others end them
 _T = TypeVar("_T")
 
 _CHANGES_FILE = "run/authority.changes"  # in a home: a byte for each change
-_FORMAT = 1  # of the saved file
+_FORMAT = 2  # of the saved file
 _REFRESH_EVERY_S = 1.0  # how often the journals themselves are checked
 _SAVE_AFTER_BYTES = 1_000_000  # save the file when it spares the next process reading this much of the journals
 
@@ -262,6 +271,8 @@ def _read_change_mark(home: Path) -> tuple[int, int]:
 
 # grants -------------------------------------------------------------------------------------------------------
 
+TEAM_SIGN = "@"  # before the name of a team, where a user could stand; no user's name begins with it
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # since when a grant covers everything that has a time
 _MAX_VALUE_CHARS = 4096  # of a scope's value: the longest path on Linux
 _INVISIBLE_CATEGORIES = (
     "Cc",
@@ -273,18 +284,53 @@ _INVISIBLE_CATEGORIES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Review:
+    """The word of a reviewer about a note."""
+
+    is_accepted: bool
+    reviewer: str  # "" once their data was erased
+    reviewed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """A grant with its state: when it was given, revoked and declined."""
+    """A grant with its state: when it was given, reviewed, revoked and declined."""
 
     grant: Grant
     given_at: datetime
     revoked_at: datetime | None = None
     declined_at: datetime | None = None  # by the grantee
+    review: Review | None = None  # the last one, of a note
 
     def is_in_force(self, now: datetime) -> bool:
         """Return True if it lets somebody read something at this moment."""
         until_at = self.grant.until_at
-        return self.revoked_at is None and self.declined_at is None and (until_at is None or now < until_at)
+        is_reviewed = self.grant.scope != "memory" or (self.review is not None and self.review.is_accepted)
+        is_ended = self.revoked_at is not None or self.declined_at is not None
+        return is_reviewed and not is_ended and (until_at is None or now < until_at)
+
+
+@dataclass(frozen=True, slots=True)
+class TeamMember:
+    """A user who reads what is shared with a team."""
+
+    user: str
+    is_reviewer: bool  # decides about notes
+    joined_at: datetime
+    added_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A named list of users with whom others share by one grant."""
+
+    name: str
+    keeps: bool  # what a person shared with it stays when they leave the home
+    members: tuple[TeamMember, ...] = ()  # by name
+
+    def find_member(self, user: str) -> TeamMember | None:
+        """Return the member of this name, if there is one."""
+        return next((member for member in self.members if member.user == user), None)
 
 
 class _GiveGrantOp(msgspec.Struct, tag_field="op", tag="give"):
@@ -293,6 +339,7 @@ class _GiveGrantOp(msgspec.Struct, tag_field="op", tag="give"):
     scope: GrantScope
     value: str
     until_at: datetime | None = None
+    since_at: datetime | None = None
 
 
 class _RevokeGrantOp(msgspec.Struct, tag_field="op", tag="revoke"):
@@ -304,6 +351,102 @@ class _DeclineGrantOp(msgspec.Struct, tag_field="op", tag="decline"):
 
     grant_id: str
     owner: str
+
+
+class _AcceptNoteOp(msgspec.Struct, tag_field="op", tag="accept"):
+    grant_id: str
+    by: str
+
+
+class _RejectNoteOp(msgspec.Struct, tag_field="op", tag="reject"):
+    grant_id: str
+    by: str
+
+
+class _TeamRuleOp(msgspec.Struct, tag_field="op", tag="rule"):
+    """It makes a team, or changes its rule."""
+
+    team: str
+    keeps: bool
+    by: str
+
+
+class _JoinTeamOp(msgspec.Struct, tag_field="op", tag="join"):
+    team: str
+    user: str
+    by: str
+    is_reviewer: bool = False
+
+
+class _LeaveTeamOp(msgspec.Struct, tag_field="op", tag="part"):
+    team: str
+    user: str
+    by: str
+
+
+class _GoneOp(msgspec.Struct, tag_field="op", tag="gone"):
+    """A person left the home: nobody connects under their name."""
+
+    user: str
+    by: str
+
+
+class _ReturnOp(msgspec.Struct, tag_field="op", tag="return"):
+    user: str
+    by: str
+
+
+TeamOp = _TeamRuleOp | _JoinTeamOp | _LeaveTeamOp
+
+
+def iterate_team_ops(events: SharingEvents) -> Iterator[tuple[datetime, TeamOp]]:
+    """Yield (time, operation) of the teams of this home, in their order. Another home's can only end a membership."""
+    for _, event in sorted(events.list_by_type(TEAM), key=lambda pair: pair[1].order):
+        op = next(filter(None, (read_event_data(event, type_) for type_ in get_args(TeamOp))), None)
+        if op is not None and (event.writer in events.own_writers or isinstance(op, _LeaveTeamOp)):
+            yield event.happened_at, op
+
+
+def index_departures(events: SharingEvents) -> dict[str, datetime]:
+    """Return who left this home, and when."""
+    gone_at: dict[str, datetime] = {}
+    for _, event in sorted(events.list_local(TEAM), key=lambda pair: pair[1].order):
+        if gone := read_event_data(event, _GoneOp):
+            gone_at.setdefault(gone.user, event.happened_at)
+        elif back := read_event_data(event, _ReturnOp):
+            gone_at.pop(back.user, None)
+    return gone_at
+
+
+def replay_teams(events: SharingEvents) -> dict[str, Team]:
+    """Return the teams of this home by name."""
+    rules: dict[str, bool] = {}
+    members: dict[str, dict[str, TeamMember]] = {}
+    for happened_at, op in iterate_team_ops(events):
+        team_members = members.setdefault(op.team, {})
+        if isinstance(op, _TeamRuleOp):
+            rules[op.team] = op.keeps
+        elif isinstance(op, _JoinTeamOp):
+            old = team_members.get(op.user)
+            joined_at, added_by = (old.joined_at, old.added_by) if old else (happened_at, op.by)
+            team_members[op.user] = TeamMember(op.user, op.is_reviewer, joined_at, added_by)
+        else:
+            team_members.pop(op.user, None)
+    return {
+        name: Team(name, keeps, tuple(members[name][user] for user in sorted(members[name])))
+        for name, keeps in sorted(rules.items())
+    }
+
+
+def _index_reviews(events: SharingEvents) -> dict[tuple[str, str], Review]:
+    """Return the last review of each note, by owner and id. A rejection counts in every home."""
+    reviews: dict[tuple[str, str], Review] = {}
+    for owner, event in events.list_by_type(GRANT):
+        op = read_event_data(event, _AcceptNoteOp) or read_event_data(event, _RejectNoteOp)
+        is_accepted = isinstance(op, _AcceptNoteOp)
+        if op is not None and (event.writer in events.own_writers or not is_accepted):
+            reviews[owner, op.grant_id] = Review(is_accepted, op.by, event.happened_at)
+    return reviews
 
 
 def _index_declines(events: SharingEvents) -> dict[tuple[str, str, str], datetime]:
@@ -325,21 +468,30 @@ def _replay_grants(events: SharingEvents) -> list[GrantRecord]:
     for owner, event in events.list_by_type(GRANT):
         if revoke_op := read_event_data(event, _RevokeGrantOp):
             revoked_at_by_key.setdefault((owner, revoke_op.grant_id), event.happened_at)
-    declined_at_by_key = events.derive(_index_declines)
+    declined_at_by_key, reviews = events.derive(_index_declines), events.derive(_index_reviews)
     grant_records: dict[tuple[str, str], GrantRecord] = {}
     for owner, event in events.list_local(GRANT):
         give_op = read_event_data(event, _GiveGrantOp)
         if (
             give_op is None
             or give_op.grantee == owner
-            or (give_op.until_at is not None and give_op.until_at.tzinfo is None)
+            or any(at is not None and at.tzinfo is None for at in (give_op.until_at, give_op.since_at))
         ):
             continue
-        grant = Grant(give_op.grant_id, owner, give_op.grantee, give_op.scope, give_op.value, give_op.until_at)
+        grant = Grant(
+            give_op.grant_id, owner, give_op.grantee, give_op.scope, give_op.value, give_op.until_at, give_op.since_at,
+            team=give_op.grantee.removeprefix(TEAM_SIGN) if give_op.grantee.startswith(TEAM_SIGN) else "",
+        )  # fmt: skip
         key = owner, give_op.grant_id
         declined_at = declined_at_by_key.get((give_op.grantee, *key))
-        grant_records.setdefault(key, GrantRecord(grant, event.happened_at, revoked_at_by_key.get(key), declined_at))
+        grant_record = GrantRecord(grant, event.happened_at, revoked_at_by_key.get(key), declined_at, reviews.get(key))
+        grant_records.setdefault(key, grant_record)
     return list(grant_records.values())
+
+
+def list_all_grants(events: SharingEvents) -> list[GrantRecord]:
+    """Return every grant of this home, with those that ended."""
+    return events.derive(_replay_grants)
 
 
 def _group_by_grantee(events: SharingEvents) -> dict[str, list[GrantRecord]]:
@@ -358,8 +510,31 @@ def list_grants_to(home: Path, get_cache: Callable[[], GrantCache], user: str, n
     """
     if not any(name != user for name in list_journal_users(home)):
         return ()
-    grant_records = get_cache().get_events().derive(_group_by_grantee).get(user, ())
-    return tuple(grant_record.grant for grant_record in grant_records if grant_record.is_in_force(now))
+    grant_records = _list_records_to(get_cache().get_events(), user)
+    return tuple(replace(record.grant, grantee=user) for record in grant_records if record.is_in_force(now))
+
+
+def _list_records_to(events: SharingEvents, user: str) -> list[GrantRecord]:
+    """Return the grants to a user, and those of others to their teams as this user has them; none that was revoked."""
+    by_grantee = events.derive(_group_by_grantee)
+    records = list(by_grantee.get(user, ()))
+    for team in events.derive(replay_teams).values():
+        if team.find_member(user) is None:
+            continue
+        for record in by_grantee.get(f"{TEAM_SIGN}{team.name}", ()):
+            if record.grant.owner != user:
+                records.append(replace(record, declined_at=_find_declined_at(events, record, user)))
+    return records
+
+
+def is_declined(events: SharingEvents, grant_record: GrantRecord, user: str) -> bool:
+    """Return True if a user declined a grant to them, or to a team of theirs."""
+    return _find_declined_at(events, grant_record, user) is not None
+
+
+def _find_declined_at(events: SharingEvents, grant_record: GrantRecord, user: str) -> datetime | None:
+    key = user, grant_record.grant.owner, grant_record.grant.grant_id
+    return events.derive(_index_declines).get(key)
 
 
 class Grants:
@@ -378,35 +553,44 @@ class Grants:
         """Return the grants that the owner gave and that are in force, oldest first. include_ended: also those that
         ended.
         """
-        return self._select(lambda grant: grant.owner == self._user, include_ended)
+        grant_records = self._cache.get_events().derive(_replay_grants)
+        return self._select([record for record in grant_records if record.grant.owner == self._user], include_ended)
 
     def list_received(self, *, include_ended: bool = False) -> list[GrantRecord]:
-        """Return the grants that others gave to the owner and that are in force, oldest first."""
-        return self._select(lambda grant: grant.grantee == self._user, include_ended)
+        """Return the grants in force that others gave to the owner, or to a team of theirs, oldest first."""
+        events = self._cache.get_events()
+        to_user = [record for record in events.derive(_replay_grants) if record.grant.grantee == self._user]
+        to_teams = [record for record in _list_records_to(events, self._user) if record.grant.team]
+        return self._select([*to_user, *to_teams], include_ended)
 
-    def _select(self, is_match: Callable[[Grant], bool], include_ended: bool) -> list[GrantRecord]:
+    def _select(self, grant_records: Sequence[GrantRecord], include_ended: bool) -> list[GrantRecord]:
         now = self._now()
-        grant_records = [
-            grant_record
-            for grant_record in self._cache.get_events().derive(_replay_grants)
-            if is_match(grant_record.grant)
-        ]
         selected = [grant_record for grant_record in grant_records if include_ended or grant_record.is_in_force(now)]
         return sorted(
             selected, key=lambda grant_record: grant_record.given_at
         )  # of one moment: in the order of their journals
 
-    def give(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> GrantRecord:
-        """Let another user read what is in a scope, now and later, masked. Giving the same grant twice makes one.
+    def give(
+        self,
+        grantee: str,
+        scope: GrantScope,
+        value: str,
+        *,
+        until_at: datetime | None = None,
+        since_at: datetime | None = None,
+    ) -> GrantRecord:
+        """Let another user, or a team ("@NAME"), read what is in a scope, now and later, masked. Giving the same grant
+        twice makes one.
 
-        value: the whole id of a run, the path of a project. The caller must check that a run belongs to the owner.
-        Raises UsageError for a grant that makes no sense.
+        value: the whole id of a run or a memory, the path of a project. The caller must check that a run or a memory
+        belongs to the owner. Raises UsageError for a grant that makes no sense.
         """
         self._check_grant(grantee, scope, value, until_at)
         with lock_changes(self._home):
-            for grant_record in self.list_given():
+            for grant_record in self.list_given(include_ended=scope == "memory"):
                 grant = grant_record.grant
-                if (grant.grantee, grant.scope, grant.value, grant.until_at) == (grantee, scope, value, until_at):
+                is_same = (grant.grantee, grant.scope, grant.value, grant.until_at) == (grantee, scope, value, until_at)
+                if is_same and _covers_since(grant.since_at, since_at) and grant_record.revoked_at is None:
                     return grant_record
             grant_id = f"g-{secrets.token_hex(8)}"
             data = {
@@ -417,17 +601,12 @@ class Grants:
                 "value": value,
                 "until_at": until_at.astimezone(UTC).isoformat() if until_at else None,
             }
-            event = record_event(self._home, self._user, GRANT, data, now=self._now())
-        return GrantRecord(Grant(grant_id, self._user, grantee, scope, value, until_at), event.happened_at)
+            data |= {"since_at": since_at.astimezone(UTC).isoformat()} if since_at else {}
+            record_event(self._home, self._user, GRANT, data, now=self._now())
+        return self._get_grant(grant_id)
 
     def _check_grant(self, grantee: str, scope: str, value: str, until_at: datetime | None) -> None:
-        check_user(grantee)
-        if grantee == self._user:
-            raise UsageError("you can already read your own data: give another user")
-        known_users = {self._user, *list_journal_users(self._home), *list_run_owners(self._home)}
-        similar_names = [name for name in known_users if name.casefold() == grantee.casefold()]
-        if similar_names and grantee not in similar_names:
-            raise UsageError(f"this home has no user {grantee!r}, but {min(similar_names)!r}: check the spelling")
+        self._check_grantee(grantee, scope)
         if scope not in GRANT_SCOPES:
             raise UsageError(f"{scope!r} cannot be shared (known: {', '.join(GRANT_SCOPES)})")
         if not value or len(value) > _MAX_VALUE_CHARS or not all(map(_is_visible, value)):
@@ -436,6 +615,21 @@ class Grants:
             raise UsageError(f"{until_at.isoformat()} has no time zone")
         if until_at is not None and until_at <= self._now():
             raise UsageError(f"{until_at.isoformat()} is in the past: give a later date")
+
+    def _check_grantee(self, grantee: str, scope: str) -> None:
+        if grantee.startswith(TEAM_SIGN):
+            if grantee.removeprefix(TEAM_SIGN) not in self._cache.get_events().derive(replay_teams):
+                raise TeamMissing(grantee)
+            return
+        check_user(grantee)
+        if scope == "memory":
+            raise UsageError("a memory alone is shared with a team, as a note: give @TEAM")
+        if grantee == self._user:
+            raise UsageError("you can already read your own data: give another user")
+        known_users = {self._user, *list_journal_users(self._home), *list_run_owners(self._home)}
+        similar_names = [name for name in known_users if name.casefold() == grantee.casefold()]
+        if similar_names and grantee not in similar_names:
+            raise UsageError(f"this home has no user {grantee!r}, but {min(similar_names)!r}: check the spelling")
 
     def revoke(self, grant_id: str) -> GrantRecord:
         """End a grant of the owner, from the next question on; one that has ended stays ended. Raises GrantMissing."""
@@ -464,6 +658,11 @@ class Grants:
         raise GrantMissing(grant_id)
 
 
+def _covers_since(old_at: datetime | None, new_at: datetime | None) -> bool:
+    """Return True if what a grant covers from one time on holds all that it would from another on."""
+    return old_at is None or (new_at is not None and old_at <= new_at)
+
+
 def _is_visible(char: str) -> bool:
     """Return True if a character is visible.
 
@@ -472,15 +671,28 @@ def _is_visible(char: str) -> bool:
     return unicodedata.category(char) not in _INVISIBLE_CATEGORIES or char in "\u200c\u200d"
 
 
+def move_notes(home: Path, user: str, memory_ids: Mapping[str, str]) -> None:
+    """Let notes of a user show other memories, with the same review. memory_ids: of the new memories, by note."""
+
+    def move_note(event: JournalEvent) -> dict[str, Any] | None:
+        memory_id = memory_ids.get(event.data.get("grant_id", ""))
+        return {**event.data, "value": memory_id} if memory_id and event.data.get("op") == "give" else None
+
+    Journal(home / "archive" / "journal" / user, home=home).rewrite(GRANT, move_note)
+    mark_changed(home)
+
+
 def delete_grants_to(home: Path, user: str) -> int:
-    """Remove every grant to a user from the journals of the others; return how many."""
+    """Remove every grant to a user, and their name in the teams, from the journals of the others; return how many."""
 
-    def delete_grant(event: JournalEvent) -> dict[str, Any] | None:
-        return {} if user in (event.data.get("grantee"), event.data.get("owner")) else None
+    def delete_name(event: JournalEvent) -> dict[str, Any] | None:
+        if user in (event.data.get("grantee"), event.data.get("owner"), event.data.get("user")):
+            return {}
+        return {**event.data, "by": ""} if event.data.get("by") == user else None
 
-    others = [name for name in list_journal_users(home) if name != user]
-    n_deleted = sum(
-        Journal(home / "archive" / "journal" / name, home=home).rewrite(GRANT, delete_grant) for name in others
-    )
+    journals = [
+        Journal(home / "archive" / "journal" / name, home=home) for name in list_journal_users(home) if name != user
+    ]
+    n_deleted = sum(journal.rewrite(type_, delete_name) for journal in journals for type_ in (GRANT, TEAM))
     mark_changed(home)
     return n_deleted

@@ -23,7 +23,15 @@ import msgspec
 
 from perdure.errors import MachineMissing, UsageError
 from perdure.identity import check_machine, check_user
-from perdure.sharing.grants import MACHINE, GrantCache, SharingEvents, lock_changes, read_event_data, record_event
+from perdure.sharing.grants import (
+    MACHINE,
+    GrantCache,
+    SharingEvents,
+    index_departures,
+    lock_changes,
+    read_event_data,
+    record_event,
+)
 from perdure.types import Identity
 
 SECRET_PREFIX = "pdr-"  # of every secret, so that a leaked one can be recognised
@@ -130,6 +138,11 @@ class Machines:
         """Raise UsageError if no machine of this name can be registered for a user."""
         check_user(user)
         check_machine(name)
+        if (left_at := self._cache.get_events().derive(index_departures).get(user)) is not None:
+            raise UsageError(
+                f"{user} left this home on {left_at:%Y-%m-%d}, and what they shared is still theirs: "
+                f"choose another name, or run `perdure team return {user}` if it is the same person"
+            )
         if any(machine.name == name for machine in self.list_machines(user)):
             raise UsageError(
                 f"{user} already has a machine {name!r}: choose another name, or revoke that machine first"

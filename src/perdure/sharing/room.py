@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from perdure.connections import Connections, utc_now
-from perdure.errors import UsageError, UserMissing
+from perdure.errors import MemoryMissing, UsageError, UserMissing
 from perdure.runs import Runs
-from perdure.sharing.grants import GrantCache, GrantRecord, Grants, find_events_without_effect, mark_changed
+from perdure.sharing.grants import (
+    TEAM_SIGN,
+    GrantCache,
+    GrantRecord,
+    Grants,
+    Team,
+    find_events_without_effect,
+    mark_changed,
+)
 from perdure.types import Grant, GrantScope, Principal
 
-if TYPE_CHECKING:  # only a command that registers a machine needs them
+if TYPE_CHECKING:  # only a command that registers a machine, or is about a team, needs them
+    from perdure.sharing.access_picture import AccessPicture
     from perdure.sharing.machines import Machines
+    from perdure.sharing.teams import Departure, Note, Teams
 
 UNFINISHED_ERASURE = "unfinished-erasure"  # in the ledger, while a user is being erased; it names nobody
 
@@ -55,17 +66,119 @@ class Sharing:
         """What the principal gave to others, and others to them."""
         return Grants(self._connections.path, self._connections.user, self.grant_cache(), now=utc_now)
 
-    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> GrantRecord:
-        """Let another user read a run with all below it, or everything of a tag, a project or an agent.
+    @property
+    def teams(self) -> Teams:
+        """The teams of this home, and the notes that wait for a review."""
+        return self._make_teams(self._connections.user)
+
+    def _make_teams(self, user: str) -> Teams:
+        from perdure.sharing.teams import Teams
+
+        connections = self._connections
+        home_user = connections.config.user
+        return Teams(connections.path, user, self.grant_cache(), home_user=home_user, now=utc_now)
+
+    def share(
+        self,
+        grantee: str,
+        scope: GrantScope,
+        value: str,
+        *,
+        until_at: datetime | None = None,
+        since_at: datetime | None = None,
+    ) -> GrantRecord:
+        """Let another user, or a team ("@NAME"), read a run with all below it, or everything of a tag, a project or an
+        agent; or propose a memory to a team.
 
         It covers later runs too, masked, until a date or until it is revoked. value: of a project its path, as runs
-        carry it. Raises NotFound for a run that is not the principal's.
+        carry it. since_at: what began earlier is left out; a team, whose members change, reads from now on unless it is
+        given. Raises NotFound for a run or a memory that is not the principal's.
         """
         if scope == "run":
             value = self._own_run(value)
         elif scope == "project":
             value = value.rstrip("/") or value
-        return self.grants.give(grantee, scope, value, until_at=until_at)
+        elif scope == "memory":
+            self._check_own_memory(value)
+        if since_at is None and grantee.startswith(TEAM_SIGN) and scope in ("tag", "project", "agent"):
+            since_at = utc_now()
+        return self.grants.give(grantee, scope, value, until_at=until_at, since_at=since_at)
+
+    def _check_own_memory(self, memory_id: str) -> None:
+        from perdure.index import memory_rows
+
+        index = self._connections.index_with_memories()
+        if not memory_rows.get_memories(index, self._connections.user, [memory_id]):
+            raise MemoryMissing(memory_id)
+
+    def list_teams(self) -> list[Team]:
+        """Return all teams, by name; on a thin machine those of which the principal is a member."""
+        return self.teams.list_teams()
+
+    def review_note(self, note_id: str, *, is_accepted: bool) -> GrantRecord:
+        """Accept or reject a note of somebody else. Raises GrantMissing, and UsageError without the right to review."""
+        return self.teams.review(note_id, is_accepted=is_accepted)
+
+    def list_notes(self, team: str) -> list[Note]:
+        """Return the notes of a team that the principal may know of, oldest first. Raises TeamMissing."""
+        from perdure.index import memory_rows, visibility
+        from perdure.sharing.teams import Note
+
+        records = self.teams.list_notes(team)
+        if not records:
+            return []
+        user, index = self._connections.user, self._connections.index_with_memories()
+        own_ids = [record.grant.value for record in records if record.grant.owner == user]
+        memories = {(user, memory.memory_id): memory for memory in memory_rows.get_memories(index, user, own_ids)}
+        grants = tuple(replace(record.grant, grantee=user) for record in records if record.grant.owner != user)
+        with index.begin_read():
+            read_scope = visibility.get_read_scope(index, Principal(user, grants))
+            shared = memory_rows.list_shared(index, read_scope)
+        memories |= {(memory.shared_by, memory.memory_id): memory for memory in shared}
+        return [Note(record, memories.get((record.grant.owner, record.grant.value))) for record in records]
+
+    def leave(self) -> Departure:
+        """Let the principal leave the home: nothing of theirs connects or reads any more.
+
+        What they shared with a team stays readable where the rule of the team is to keep it; all other grants of
+        theirs, and to them, end. Their data stays, readable by nobody else. Doing it twice changes nothing. Raises
+        UsageError for the home's own user.
+        """
+        from perdure.sharing.teams import Departure
+
+        user, home_user = self._connections.user, self._connections.config.user
+        if user == home_user:
+            raise UsageError(f"{user} is this home's own user; `perdure forget --everything` deletes their data")
+        teams, grants = self._make_teams(home_user), self.grants
+        machines = self.machines.list_machines(user)
+        for machine in machines:
+            self.machines.revoke(machine.machine_id, user)
+        left_teams = teams.leave_all(user)
+        keeping = {team.name for team in teams.list_teams() if team.keeps}
+        given = [record for record in grants.list_given(include_ended=True) if record.revoked_at is None]
+        kept = [record for record in given if record.grant.team in keeping and record.is_in_force(utc_now())]
+        ended = [grants.revoke(record.grant.grant_id) for record in given if record not in kept]
+        ended += [grants.decline(record.grant.grant_id) for record in grants.list_received()]
+        teams.record_departure(user)
+        return Departure(
+            tuple(machine.name for machine in machines),
+            tuple(left_teams),
+            tuple(record.grant for record in ended),
+            tuple(record.grant for record in kept),
+        )
+
+    def draw_access(self, *, is_admin: bool) -> AccessPicture:
+        """Return who may read what, and by which right, as far as the principal may know it.
+
+        is_admin: everything; otherwise what concerns the principal and their teams.
+        """
+        from perdure.sharing.access_picture import draw_access
+
+        others = (machine.user for machine in self.machines.list_machines())
+        users = sorted({*self.users(), *others})
+        events = self.grant_cache().get_events()
+        admins = self._connections.config.admins
+        return draw_access(events, self._connections.user, users, admins, is_admin=is_admin, now=utc_now())
 
     def _own_run(self, prefix: str) -> str:
         self._index_all()

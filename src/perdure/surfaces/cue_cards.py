@@ -354,7 +354,10 @@ def _explain_by_project(project: str | None, recall_project: str | None, plan: P
     """Say that it belongs to a project in which recall did not look; "" if recall did."""
     if recall_project is None or not project:
         return ""
-    if project in choose_filters(plan.message, project=recall_project, projects=[project], all_projects=False).projects:
+    looked_in = choose_filters(
+        plan.message, project=recall_project, projects=[project], all_projects=False, shared_projects=[project]
+    ).projects
+    if project in looked_in:
         return ""
     names = f"({project}), which the message does not name; recall searched {recall_project}"
     return f"It belongs to another project {names}."

@@ -44,7 +44,11 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "consolidate": ("consolidate", "List proposals to merge, split or retire memories; apply or undo them."),
     "tree": ("search", "Draw runs as trees: sessions, forks and sub-agents."),
     "machine": ("machine", "Register, list and revoke machines and users; each machine has a secret."),
-    "share": ("share", "Let another user read a run, a tag, a project or an agent's runs, until you revoke it."),
+    "share": (
+        "share",
+        "Let another user or a team read a run, a tag, a project or an agent's runs, until you revoke it.",
+    ),
+    "team": ("team", "Keep the teams of this home: members, notes with review, a person who leaves."),
     "serve": ("serve", "Run the resident home: it answers hooks, archives, indexes and runs the jobs."),
     "worker": ("worker", "Do the work in the background for `perdure serve`, in a process of its own."),
     "proxy": ("proxy", "Give memory to any client that takes a base URL of a provider's API."),

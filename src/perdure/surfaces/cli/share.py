@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from perdure.memories.team_notes import DEFAULT_NAME, FOLDER, write_notes
-from perdure.sharing.grants import GrantRecord
-from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_future_moment
+from perdure.sharing.grants import BEGINNING, TEAM_SIGN, GrantRecord
+from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_future_moment, parse_moment
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory_common import complete_memory_ids, find_memory, resolve_project
 from perdure.surfaces.health_checks import count_covered_runs
@@ -23,6 +23,7 @@ _SHARE_COMMANDS: dict[str, tuple[str, str]] = {
     "project": ("share", "Share every run of a project."),
     "agent": ("share", "Share every run of an agent."),
     "memory": ("share", "Write memories into the notes of this repository, for your team."),
+    "who": ("team", "Show who may read what, and by which right."),
     "list": ("share", "List your grants and the grants of others to you."),
     "revoke": ("share", "Revoke one of your grants, from the next request on."),
     "decline": ("share", "Decline a grant that another user gave you."),
@@ -37,33 +38,45 @@ _SHARE_COMMANDS: dict[str, tuple[str, str]] = {
 Examples:
   perdure share run 01m4x8… --with bob
   perdure share project ~/src/orchard --with bob --until 30d
+  perdure share project ~/src/orchard --with @orchard --since 2026-01-01
   perdure share list
+  perdure share who
   perdure share revoke g-5b1e…
   perdure share memory staging-server/port --to repo
 
 Only the owner can read data that is not shared.""",
 )
 def share_command() -> None:
-    """Let another user of this home read some of your runs, until a date or until you revoke the grant. Secrets are
-    masked. Runs that are added to the shared tag, project or agent later are shared too.
+    """Let another user of this home, or a team, read some of your runs, until a date or until you revoke the grant.
+    Secrets are masked. Runs that are added to the shared tag, project or agent later are shared too.
     """
 
 
 def _make_share_command(scope: GrantScope, argument: str, epilog: str, summary: str) -> click.Command:
     @command(scope, epilog=epilog)
     @click.argument("value", metavar=argument)
-    @click.option("--with", "grantee", required=True, metavar="USER", help="The user who may read it.")
+    @click.option(
+        "--with", "grantee", required=True, metavar="USER|@TEAM", help="The user or the team who may read it."
+    )
     @click.option(
         "--until",
         metavar="DATE",
         help="The end of the grant: a date, or 12h, 30d, 4w from now (default: until you revoke it).",
     )
-    def share(shell: Shell, value: str, grantee: str, until: str | None) -> None:
+    @click.option(
+        "--since",
+        metavar="DATE",
+        help="Only what began then or later: a date, 30d before now, or all (default: all; for a team: now).",
+    )
+    def share(shell: Shell, value: str, grantee: str, until: str | None, since: str | None) -> None:
+        since_at = BEGINNING if since == "all" else parse_moment(since)
         with shell.use_home() as home:
             project = resolve_project(home, value) if scope == "project" else value
-            grant = home.sharing.share(grantee, scope, project or value, until_at=parse_future_moment(until))
+            grant = home.sharing.share(
+                grantee, scope, project or value, until_at=parse_future_moment(until), since_at=since_at
+            )
             n_runs = count_covered_runs(home, grant)
-            if not home.sharing.is_known(grant.grant.grantee):
+            if not grantee.startswith(TEAM_SIGN) and not home.sharing.is_known(grant.grant.grantee):
                 shell.note(
                     f"This home has no user {grantee} yet. They can read it after they have registered a machine here."
                 )
@@ -78,7 +91,8 @@ def _print_grant(shell: Shell, grant_state: GrantRecord, n_runs: int | None) -> 
     if shell.as_json:
         shell.print_json({**_grant_to_json(grant_state), "runs_now": n_runs})
         return
-    message = f"{grant.grantee} may read {_format_scope(grant_state)}, {_format_end(grant_state)}: {grant.grant_id}."
+    reader = f"Every member of {grant.grantee}" if grant.team else grant.grantee
+    message = f"{reader} may read {_format_scope(grant_state)}, {_format_end(grant_state)}: {grant.grant_id}."
     shell.out.print(printable(message), markup=False)
     amount = "this" if n_runs is None else format_count(n_runs, "run")
     shell.out.print(f"The grant covers {amount} now, and runs that are added later. Secrets are masked.")
@@ -87,7 +101,8 @@ def _print_grant(shell: Shell, grant_state: GrantRecord, n_runs: int | None) -> 
 
 def _format_scope(grant_state: GrantRecord) -> str:
     grant = grant_state.grant
-    return f"run {grant.value} and the runs below it" if grant.scope == "run" else f"{grant.scope} {grant.value}"
+    scope = f"run {grant.value} and the runs below it" if grant.scope == "run" else f"{grant.scope} {grant.value}"
+    return f"{scope} since {format_time(grant.since_at)}" if grant.since_at and grant.since_at > BEGINNING else scope
 
 
 def _format_end(grant_state: GrantRecord) -> str:
@@ -165,7 +180,8 @@ def list_command(shell: Shell, include_all: bool) -> None:
         row = f"{grant.grant.grant_id}  to {grant.grant.grantee}: {scope}"
         shell.out.print(printable(row), markup=False)
     for grant in received:
-        row = f"{grant.grant.grant_id}  from {grant.grant.owner}: {_format_scope(grant)}, {_format_end(grant)}"
+        way = f" through @{grant.grant.team}" if grant.grant.team else ""
+        row = f"{grant.grant.grant_id}  from {grant.grant.owner}{way}: {_format_scope(grant)}, {_format_end(grant)}"
         shell.out.print(printable(row), markup=False)
     if not shared and not received:
         shell.out.print("Nothing is shared.")

@@ -138,16 +138,18 @@ def _build_received_grant(grant_record: GrantRecord) -> Json:
 
 
 def share_scope(call: HttpCall) -> HttpResponse:
-    """Let another user read the content of a scope, masked, now and later."""
+    """Let another user, or a team, read the content of a scope, masked, now and later."""
     body = call.body
-    grant_record = call.home.sharing.share(body.grantee, body.scope, body.value, until_at=body.until_at)
+    grant_record = call.home.sharing.share(
+        body.grantee, body.scope, body.value, until_at=body.until_at, since_at=body.since_at
+    )
     return HttpResponse(_build_grant(call.home, grant_record), 201, created_id=grant_record.grant.grant_id)
 
 
 def repeat_share(call: HttpCall, grant_id: str) -> HttpResponse:
     """Return the grant that the first request made, unless it was revoked."""
-    for grant_record in call.home.sharing.grants.list_given():
-        if grant_record.grant.grant_id == grant_id:
+    for grant_record in call.home.sharing.grants.list_given(include_ended=True):
+        if grant_record.grant.grant_id == grant_id and grant_record.revoked_at is None:
             return HttpResponse(_build_grant(call.home, grant_record))
     raise NotFound
 

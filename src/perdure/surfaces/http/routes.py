@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure.surfaces.http import admin, athena, captures, floor, forget, jobs, memories, runs, search, shapes
+from perdure.surfaces.http import admin, athena, captures, floor, forget, jobs, memories, runs, search, shapes, teams
 from perdure.surfaces.http.calls import ApiOperation
 from perdure.surfaces.http.responses import Json
 
@@ -312,6 +312,62 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         response_shape=shapes.GrantJson,
         pool="write",
     ),
+    ApiOperation(
+        "GET",
+        "/api/teams",
+        teams.list_teams,
+        "List teams",
+        query_shape=shapes.PageQuery,
+        response_shape=shapes.TeamListJson,
+    ),
+    ApiOperation(
+        "POST",
+        "/api/teams",
+        teams.set_rule,
+        "Make a team, or change its rule",
+        body_shape=shapes.TeamBody,
+        response_shape=shapes.TeamJson,
+        pool="write",
+        is_admin=True,
+    ),
+    ApiOperation(
+        "POST",
+        "/api/teams/{team}/members",
+        teams.add_member,
+        "Add a member to a team",
+        body_shape=shapes.MemberBody,
+        response_shape=shapes.TeamJson,
+        pool="write",
+        is_admin=True,
+    ),
+    ApiOperation(
+        "DELETE",
+        "/api/teams/{team}/members/{member}",
+        teams.remove_member,
+        "End a membership",
+        response_shape=shapes.TeamJson,
+        pool="write",
+        is_admin=True,
+    ),
+    ApiOperation(
+        "GET",
+        "/api/notes",
+        teams.list_notes,
+        "List the notes of teams",
+        query_shape=shapes.NoteListQuery,
+        response_shape=shapes.NoteListJson,
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "POST",
+        "/api/notes/{note_id}/review",
+        teams.review_note,
+        "Accept or reject a note",
+        body_shape=shapes.ReviewBody,
+        response_shape=shapes.NoteJson,
+        pool="write",
+    ),
+    ApiOperation("GET", "/api/access", teams.read_access, "Show who may read what", response_shape=shapes.AccessJson),
     ApiOperation(
         "GET",
         "/api/jobs",

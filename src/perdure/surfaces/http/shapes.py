@@ -402,12 +402,42 @@ class MachineListQuery(GrantListQuery, frozen=True):
 
 
 class GrantBody(Struct, frozen=True):
-    """A grant to make: the content that another user may read, and until when."""
+    """A grant to make: the content that another user, or "@" and a team, may read, since when and until when.
 
-    grantee: Annotated[str, Meta(min_length=1, max_length=64)]
-    scope: Literal["run", "tag", "project", "agent"]
+    A memory is proposed to a team as a note. Without `since_at` a team reads what begins from now on.
+    """
+
+    grantee: Annotated[str, Meta(min_length=1, max_length=65)]
+    scope: Literal["run", "tag", "project", "agent", "memory"]
     value: Annotated[str, Meta(min_length=1, max_length=4096)]
     until_at: Instant | None = None
+    since_at: Instant | None = None
+
+
+class TeamBody(Struct, frozen=True):
+    """A team. keeps: what a person shared with it stays when they leave the home."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    keeps: bool = True
+
+
+class MemberBody(Struct, frozen=True):
+    """A member to add. is_reviewer: they accept and reject the notes of others."""
+
+    user: Annotated[str, Meta(min_length=1, max_length=64)]
+    is_reviewer: bool = False
+
+
+class NoteListQuery(PageQuery, frozen=True):
+    """The filter of a list of notes; without a team, of all teams."""
+
+    team: ShortText | None = None
+
+
+class ReviewBody(Struct, frozen=True):
+    """The word of a reviewer about a note."""
+
+    is_accepted: bool
 
 
 class JobBody(Struct, frozen=True):
@@ -483,6 +513,80 @@ class ForgetReportJson(AnswerEnvelope, frozen=True):
     rewritten_runs: list[str]
 
 
+class TeamMemberJson(Struct, frozen=True):
+    """A member of a team."""
+
+    user: str
+    is_reviewer: bool
+    joined_at: datetime
+    added_by: str
+
+
+class TeamJson(AnswerEnvelope, frozen=True):
+    """A team, with its members by name."""
+
+    name: str
+    keeps: bool
+    members: list[TeamMemberJson]
+
+
+class TeamListJson(ListEnvelope, frozen=True):
+    """The teams of the caller; all teams for an admin."""
+
+    items: list[TeamJson]
+
+
+class NoteJson(AnswerEnvelope, frozen=True):
+    """A note: a memory that was proposed to a team. record: its grant, with the review; memory: null if it is gone."""
+
+    note_id: str
+    state: Literal["proposed", "accepted", "rejected", "retracted"]
+    record: dict[str, Any]
+    memory: dict[str, Any] | None
+
+
+class NoteListJson(ListEnvelope, frozen=True):
+    """The notes that the caller may know of."""
+
+    items: list[NoteJson]
+
+
+class AccessColumnJson(Struct, frozen=True):
+    """Something that is shared."""
+
+    key: str
+    scope: str
+    title: str
+
+
+class AccessRightJson(Struct, frozen=True):
+    """One reason for which a person reads something, or shares it. team: "" for a grant to one person."""
+
+    kind: Literal["shares", "reads"]
+    other: str
+    grant_id: str
+    team: str
+    value: str
+    since_at: datetime | None
+    until_at: datetime | None
+
+
+class AccessRowJson(Struct, frozen=True):
+    """A person, with their rights by the key of the column."""
+
+    user: str
+    is_admin: bool
+    teams: list[str]
+    rights: dict[str, list[AccessRightJson]]
+
+
+class AccessJson(AnswerEnvelope, frozen=True):
+    """Who may read what. All that no column names is read by its owner alone."""
+
+    columns: list[AccessColumnJson]
+    rows: list[AccessRowJson]
+
+
 class GrantJson(AnswerEnvelope, frozen=True):
     """A grant: the content that an owner lets another user read."""
 
@@ -495,6 +599,8 @@ class GrantJson(AnswerEnvelope, frozen=True):
     given_at: datetime
     revoked_at: datetime | None
     declined_at: datetime | None
+    since_at: datetime | None = None  # what began earlier is not covered
+    team: str = ""  # the team that it was given to
     runs_now: int | None = None  # how many runs a grant of the caller covers now
 
 

@@ -20,6 +20,7 @@ from perdure.surfaces.web.views import (
     sharing,
     statistics,
     status,
+    teams,
 )
 from perdure.surfaces.web.visits import View
 
@@ -43,6 +44,7 @@ TABLE: tuple[View, ...] = (
     *statistics.QUALITY_VIEWS,
     *sharing.MACHINE_VIEWS,
     *sharing.SHARING_VIEWS,
+    *teams.VIEWS,
     *status.STATUS_VIEWS,
     *settings.VIEWS,
 )

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
-from perdure.errors import IndexFault, NotFound, UsageError
+from perdure.errors import IndexFault, NotFound, TeamMissing, UsageError
 from perdure.home import Home
 from perdure.index.statistics import MachineCaptures
-from perdure.sharing.grants import GrantRecord
+from perdure.sharing.grants import BEGINNING, TEAM_SIGN, GrantRecord
 from perdure.sharing.machines import Machine
 from perdure.surfaces import health_checks, units
 from perdure.surfaces.health_checks import count_covered_runs
-from perdure.surfaces.units import format_count
+from perdure.surfaces.units import format_count, format_time
 from perdure.surfaces.web import visits
 from perdure.surfaces.web.render import mask_name
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit
@@ -93,7 +93,10 @@ def _list_projects(home: Home) -> Sequence[str]:
 def describe_grant(grant_state: GrantRecord) -> str:
     """Say in words what a grant covers."""
     grant = grant_state.grant
-    return f"run {grant.value} and the runs below it" if grant.scope == "run" else f"{grant.scope} {grant.value}"
+    if grant.scope == "run":
+        return f"run {grant.value} and the runs below it"
+    since = f" since {format_time(grant.since_at)}" if grant.since_at and grant.since_at > BEGINNING else ""
+    return f"{grant.scope} {grant.value}{since}"
 
 
 def give_grant(visit: Visit) -> ViewResult:
@@ -111,6 +114,7 @@ def give_grant(visit: Visit) -> ViewResult:
         )
     except (UsageError, NotFound) as error:
         missing = f"You have no {form.scope} {mask_name(form.value)!r}."
+        missing = str(error) if isinstance(error, TeamMissing) else missing
         return _make_sharing_page(visit, form, missing if isinstance(error, NotFound) else error.detail or str(error))
     n_runs = count_covered_runs(visit.home, grant_state)
     coverage = "this" if n_runs is None else format_count(n_runs, "run")
@@ -122,8 +126,12 @@ def give_grant(visit: Visit) -> ViewResult:
 
 
 def _is_known_user(visit: Visit, name: str) -> bool:
-    """Return True if a user of this name has anything here, or a machine that may connect for them."""
-    return name in visit.home.sharing.users() or bool(visit.home.sharing.machines.list_machines(name))
+    """Return True for a team, and if a user of this name has anything here, or a machine that may connect for them."""
+    return (
+        name.startswith(TEAM_SIGN)
+        or name in visit.home.sharing.users()
+        or bool(visit.home.sharing.machines.list_machines(name))
+    )
 
 
 def revoke_grant(visit: Visit) -> Redirect:
