@@ -288,7 +288,7 @@ def _insert_turn(
         ),
     )
     for kind, value in row.facets:
-        facet = index.add_facet(kind, value)
+        facet = index.add_facet(kind, value, scope.user)
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
     if scope.source is not None and scope.source.runtime == WORKFLOW_RUNTIME:
         workflow_rows.add_turn(index, key, scope.source, role=turn.role, at_ms=row.stated_ms or 0, offset=offset)
