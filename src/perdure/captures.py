@@ -192,6 +192,10 @@ class Captures:
             now=utc_now(),
         )
 
+    def has_waiting(self) -> bool:
+        """Does a capture wait in the outbox, or a session that somebody holds or left?"""
+        return any((self._path / "outbox").glob("*.delta")) or any(session_file.list_sessions(self._path))
+
     def count_waiting(self) -> int:
         """Return how many captures wait in the outbox."""
         return len(enqueue.list_deltas(self._path / "outbox"))

@@ -421,6 +421,14 @@ class AgentsConfig:
 
 
 @dataclass(frozen=True)
+class WorkersConfig:
+    """Whether processes of their own do the work in the background. Needs the index in Postgres: docs/operating.md."""
+
+    enabled: bool = False  # `perdure serve` only answers, and `perdure worker` works, as many of both as you start
+    max_waiting: int = 5_000  # runs of one user that may wait for the index; more are refused, and sent again later
+
+
+@dataclass(frozen=True)
 class FloorConfig:
     """The maximum number of tokens of each layer of the floor, and the location of this machine."""
 
@@ -469,6 +477,7 @@ class Config:
     mail: MailConfig = field(default_factory=MailConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
     agents: AgentsConfig = field(default_factory=AgentsConfig)
+    workers: WorkersConfig = field(default_factory=WorkersConfig)
 
     @property
     def admins(self) -> frozenset[str]:
@@ -486,6 +495,8 @@ def load(home: Path) -> Config:
     if config.search.vector_weight > 1:
         raise ConfigFault(f"search.vector_weight = {config.search.vector_weight!r} (from 0 to 1)")
     _check_index(config.index)
+    if config.workers.enabled and config.index.engine != "postgres":
+        raise ConfigFault("workers.enabled = true needs index.engine = 'postgres', where their queue is")
     if config.live.ask_host not in ASK_HOST:
         raise ConfigFault(f"live.ask_host = {config.live.ask_host!r} ({', '.join(ASK_HOST)})")
     return _add_identity(config)

@@ -122,6 +122,26 @@ class Upkeep:
                 result.n_memories += self._keep_statements(left_s)
         return result
 
+    def catch_up_user(
+        self, *, limit_s: float, note: Callable[[catchup.ProjectedRun], None] | None = None
+    ) -> catchup.CatchUpResult:
+        """Index what is new of the principal alone, whatever others captured before; keep what it states."""
+        started_s, index, user = time.monotonic(), self._connections.index(create=True), self._connections.user
+        result = catchup.catch_up_user(index, self._archive, user, limit_s=limit_s, on_run=note)
+        if self.has_unread_captures():
+            with contextlib.suppress(Busy, DiskFull):
+                left_s = max(0.0, limit_s - (time.monotonic() - started_s))
+                result.n_memories += self._keep_statements(left_s)
+        return result
+
+    def list_behind(self) -> list[str]:
+        """Return the users of whom something was captured that is not indexed yet."""
+        return catchup.list_behind(self._connections.index(create=True), self._archive)
+
+    def count_behind(self) -> int:
+        """Return how many runs of the principal are not indexed yet."""
+        return catchup.count_unprojected(self._connections.index(), self._archive, self._connections.user)
+
     def has_unread_captures(self) -> bool:
         """Was anything captured that the rules of statements have not read? Asked before they load."""
         connections = self._connections
@@ -156,7 +176,9 @@ class Upkeep:
         model is loaded. Without it the outbox is emptied, and the index gets SEARCH_CATCH_UP_S. A home that is only
         read asks the one that writes in this process.
         """
-        if self._connections.writable:
+        if self._connections.catch_up_elsewhere:
+            self._connections.catch_up_elsewhere(SEARCH_CATCH_UP_S if limit_s is None else limit_s)
+        elif self._connections.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
                 started_s = time.monotonic()
                 self._captures.drain(limit_s=limit_s, newest_first=limit_s is not None)
@@ -165,8 +187,6 @@ class Upkeep:
                     self.embed_new()
                 else:
                     self.catch_up(limit_s=max(0.0, limit_s - (time.monotonic() - started_s)))
-        elif self._connections.catch_up_elsewhere:
-            self._connections.catch_up_elsewhere(SEARCH_CATCH_UP_S if limit_s is None else limit_s)
         n_unprojected = catchup.count_unprojected(index, self._archive, self._connections.user)
         return n_unprojected + self._captures.count_waiting()
 
@@ -317,6 +337,12 @@ class Upkeep:
         """
         self._captures.drain()
         self.catch_up()
+        return self.embed_indexed(most=most, limit_s=limit_s, progress=progress)
+
+    def embed_indexed(
+        self, *, most: int | None = None, limit_s: float | None = None, progress: Progress | None = None
+    ) -> FillResult:
+        """Do the same for what is indexed already."""
         index, user = self._connections.index(), self._connections.user
         return self._connections.vectors().fill(index, user, max_chunks=most, limit_s=limit_s, progress=progress)
 

@@ -39,6 +39,8 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "models/local_embedders.py": "http and ssl, 30 ms, are for a remote embedder alone",
     "models/roles.py": "one provider is chosen",
     "service/builtin_jobs.py": "the miner, 20 ms, is for one job",
+    "surfaces/cli/worker.py": "help needs no queue, whose packages are optional",
+    "service/server.py": "the packages of the queue are optional, and a home with one process has none",
     "surfaces/chat/session_thread.py": "the first screen of a chat waits for no home",
     "surfaces/chat/terminal_chat.py": "the first screen of a chat waits for no home",
     "surfaces/cli/acp.py": "the package `acp` is optional, and `initialize` is answered before it is loaded",

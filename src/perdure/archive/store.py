@@ -297,6 +297,12 @@ class Ledger:
             WHERE change > ?1 AND (?3 IS NULL OR user = ?3) ORDER BY change LIMIT ?2"""
         return _to_entries(self.db.execute(query, (after, limit, user)))
 
+    def find_newest_changes(self, after: int) -> dict[str, int]:
+        """Return the number of the newest change of each user who has one after change `after`."""
+        query = """SELECT user, max(change) FROM run CROSS JOIN source ON source.id = run.source
+            WHERE change > ? GROUP BY user"""
+        return dict(self.db.execute(query, (after,)))
+
     def list_newest(self, user: str, after: int, upto: int, limit: int) -> list[tuple[int, LedgerEntry]]:
         """Return (seconds since 1970, run) of a user's runs committed after one change and up to another, latest
         first.

@@ -1,6 +1,8 @@
 """Catch up: project what the archive has and the index lacks, in order, in transactions of limited size.
 
-Any process may do it; the one that holds the write lock works, and the others find the work done.
+Any process may do it; the one that holds the write lock works, and the others find the work done. One user's runs can
+be projected before those of others that were captured earlier: the index keeps how far it has come, for all
+(`change`) and, of the users who are ahead of that, for each (`change:` and the number of the user's name).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from perdure.types import Run
 
 _MAX_BATCH_RUNS = 2000
 _MAX_BATCH_BYTES = 16_000_000  # of the archive, read in one transaction: about two seconds of work
+_MAX_USER_BATCH_BYTES = 500_000  # of one user, while others wait for the same lock: about as long, in Postgres
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,54 @@ class CatchUpResult:
 
 def count_unprojected(index: IndexConnection, archive: Archive, user: str | None = None) -> int:
     """Count the runs (of a user, or of all) that the index has not projected yet."""
-    return archive.ledger.count_after(_get_ledger_position(index, archive), user)
+    if user is not None:
+        return archive.ledger.count_after(_get_user_position(index, archive, user), user)
+    position = _get_ledger_position(index, archive)
+    if not index.select("SELECT 1 FROM meta WHERE key LIKE 'change:%' LIMIT 1"):
+        return archive.ledger.count_after(position)
+    users = archive.ledger.find_newest_changes(position)
+    return sum(archive.ledger.count_after(_get_user_position(index, archive, name), name) for name in users)
+
+
+def list_behind(index: IndexConnection, archive: Archive) -> list[str]:
+    """Return the users of whom the index has not projected every run."""
+    newest_changes = archive.ledger.find_newest_changes(_get_ledger_position(index, archive))
+    return [user for user, change in newest_changes.items() if change > _get_user_position(index, archive, user)]
+
+
+def catch_up_user(
+    index: IndexConnection,
+    archive: Archive,
+    user: str,
+    *,
+    limit_s: float,
+    on_run: ProjectionCallback | None = None,
+) -> CatchUpResult:
+    """Project what is new of one user, and what their journal says; leave everybody else's to others.
+
+    Each transaction is short, because all users wait for the same lock. The last user who catches up moves the
+    position of all.
+    """
+    result, deadline_s = CatchUpResult(), time.monotonic() + limit_s
+    while _project_batch_if_possible(index, archive, result, on_run, user):
+        if time.monotonic() > deadline_s:
+            break
+    result.n_behind = count_unprojected(index, archive, user)
+    with contextlib.suppress(Busy, DiskFull):
+        result.n_memories = catch_up_journals(index, archive, user)
+        if result.n_runs and not list_behind(index, archive):
+            _join_positions(index, archive)
+    return result
+
+
+def _join_positions(index: IndexConnection, archive: Archive) -> None:
+    """Move the position of all to the newest change, if every user has come so far."""
+    with index.begin_write():
+        newest_changes = archive.ledger.find_newest_changes(_get_ledger_position(index, archive))
+        if newest_changes and not list_behind(index, archive):
+            epoch = str(archive.ledger.get_meta("epoch"))
+            index.set_meta(epoch=epoch, change=str(max(newest_changes.values())))
+            index.db.execute("DELETE FROM meta WHERE key LIKE 'change:%'")
 
 
 def catch_up(
@@ -91,11 +141,15 @@ def catch_up_journals(index: IndexConnection, archive: Archive, user: str | None
 
 
 def _project_batch_if_possible(
-    index: IndexConnection, archive: Archive, result: CatchUpResult, on_run: ProjectionCallback | None
+    index: IndexConnection,
+    archive: Archive,
+    result: CatchUpResult,
+    on_run: ProjectionCallback | None,
+    user: str | None = None,
 ) -> bool:
     """Project one batch; leave the rest to another process that holds the lock for long, or to a time with space."""
     try:
-        return _project_batch(index, archive, result, on_run)
+        return _project_batch(index, archive, result, on_run, user)
     except (Busy, DiskFull):
         result.n_behind = count_unprojected(index, archive)
         return False
@@ -109,17 +163,41 @@ def _get_ledger_position(index: IndexConnection, archive: Archive) -> int:
     return int(index.get_meta("change") or 0) if is_same_ledger else 0
 
 
+def _get_user_position(index: IndexConnection, archive: Archive, user: str) -> int:
+    """Return the last ledger change up to which all runs of a user were projected."""
+    position, number = _get_ledger_position(index, archive), index.find_name("user", user)
+    epoch, _, change = ((number is not None and index.get_meta(f"change:{number}")) or "").partition(" ")
+    return max(position, int(change)) if change and epoch == archive.ledger.get_meta("epoch") else position
+
+
+def _set_position(index: IndexConnection, archive: Archive, user: str | None, change: int) -> None:
+    epoch = str(archive.ledger.get_meta("epoch"))
+    if user is None:
+        index.set_meta(epoch=epoch, change=str(change))
+    else:
+        index.set_meta(**{f"change:{index.add_name('user', user)}": f"{epoch} {change}"})
+
+
 def _project_batch(
-    index: IndexConnection, archive: Archive, result: CatchUpResult, on_run: ProjectionCallback | None
+    index: IndexConnection,
+    archive: Archive,
+    result: CatchUpResult,
+    on_run: ProjectionCallback | None,
+    user: str | None,
 ) -> bool:
-    """Project one transaction's worth of runs; return False when nothing is left."""
-    if not archive.ledger.list_changes(_get_ledger_position(index, archive), limit=1):
+    """Project one transaction's worth of runs, of all or of one user; return False when nothing is left."""
+
+    def get_position() -> int:
+        is_of_all = user is None
+        return _get_ledger_position(index, archive) if is_of_all else _get_user_position(index, archive, str(user))
+
+    if not archive.ledger.list_changes(get_position(), limit=1, user=user):
         return False
     from perdure.index.write import has_run, has_run_id  # loaded only when there is something to project
 
     with index.begin_write():
-        entries = archive.ledger.list_changes(_get_ledger_position(index, archive), limit=_MAX_BATCH_RUNS)
-        bytes_left, last_change = _MAX_BATCH_BYTES, 0
+        entries = archive.ledger.list_changes(get_position(), limit=_MAX_BATCH_RUNS, user=user)
+        bytes_left, last_change = _MAX_BATCH_BYTES if user is None else _MAX_USER_BATCH_BYTES, 0
         for entry in entries:
             if bytes_left < 0:
                 break
@@ -136,7 +214,7 @@ def _project_batch(
                 result.damaged = (*result.damaged, entry.run_id)
             last_change = entry.change or last_change
         if last_change:
-            index.set_meta(epoch=str(archive.ledger.get_meta("epoch")), change=str(last_change))
+            _set_position(index, archive, user, last_change)
     return True
 
 

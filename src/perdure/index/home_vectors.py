@@ -248,7 +248,8 @@ class HomeVectors:
         number = index.find_name("user", user)
         if number is None:
             return FillResult()
-        with lock_file(self.home / ".embed.lock", wait_s=0):
+        name = f".embed-{number}.lock" if index.HAS_WALL else ".embed.lock"  # in a database, each user alone
+        with lock_file(self.home / name, wait_s=0):
             info = self._ensure_slab(index, number, self.tag)
             result = embed.fill_slab(
                 index,

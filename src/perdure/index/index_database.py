@@ -76,6 +76,15 @@ _BELONGS = {  # other tables: a row is seen by whoever sees this row of another 
 _OF_NOBODY = ("link", "gone", "gone_picture")  # only work on the whole index reads them
 
 
+def read_password(config: IndexConfig) -> str:
+    """Return the password of the database; "" where the settings name no variable. Raises ConfigFault."""
+    if not config.password_env:
+        return ""
+    if password := read_variable(config.password_env):
+        return password
+    raise ConfigFault(f"index.password_env: {config.password_env} is not set")
+
+
 class IndexDatabase:
     """The place of the index of a home in Postgres."""
 
@@ -88,12 +97,7 @@ class IndexDatabase:
 
     def connect(self) -> psycopg.Connection[Any]:
         """Connect, and bring the table that names the indexes up to date. Raises IndexUnreachable, ConfigFault."""
-        password = ""
-        if self._config.password_env:
-            password = read_variable(self._config.password_env) or ""
-            if not password:
-                raise ConfigFault(f"index.password_env: {self._config.password_env} is not set")
-        connection = connect(self._config.address, password)
+        connection = connect(self._config.address, read_password(self._config))
         try:
             self._migrate(connection)
         except BaseException:

@@ -22,15 +22,16 @@ def run_job(home: Home, name: str, *, trigger: str, stop: builtin_jobs.StopCheck
     Raises NotFound.
     """
     job = builtin_jobs.find_job(name)
-    return _record_run(home, name, lambda: worker.run_for_users(job, home, stop), trigger)
+    return record_run(home, name, lambda: worker.run_for_users(job, home, stop), trigger)
 
 
 def run_own_job(home: Home, name: str, work: Callable[[], JobResult]) -> JobRun:
     """Run a job for this home's user alone, because they asked; the recorded run is theirs."""
-    return _record_run(home, name, lambda: sum_user_results({home.user: worker.run_for_user(work)}), "person")
+    return record_run(home, name, lambda: sum_user_results({home.user: worker.run_for_user(work)}), "person")
 
 
-def _record_run(home: Home, name: str, work: Callable[[], JobResult], trigger: str) -> JobRun:
+def record_run(home: Home, name: str, work: Callable[[], JobResult], trigger: str) -> JobRun:
+    """Run the work of a job, unless it runs already; record and log the run."""
     job_run = JobLog(home.path).run(name, work, trigger=trigger, now=read_clock)
     if job_run.result not in ("nothing", "busy"):
         log.append_entry(
@@ -48,13 +49,23 @@ class JobClock:
     """The thread that looks at the job table every few seconds."""
 
     def __init__(
-        self, open_home: Callable[[], Home], home: Home, *, tick_s: float, now: Callable[[], datetime] = read_clock
-    ) -> None:  # fmt: skip
-        """Read the schedule. open_home: opens a home object for a job's thread. now: tells the time, for tests."""
+        self,
+        open_home: Callable[[], Home],
+        home: Home,
+        *,
+        tick_s: float,
+        now: Callable[[], datetime] = read_clock,
+        queue_job: Callable[[str], None] | None = None,
+    ) -> None:
+        """Read the schedule. open_home: opens a home object for a job's thread. now: tells the time, for tests.
+
+        queue_job: gets the name of each built-in job that is due, instead of a thread here.
+        """
         self._open_home = open_home
         self._home = home
         self._tick_s = tick_s
         self._now = now
+        self._queue_job = queue_job
         self._job_log = JobLog(home.path)
         self._expressions = builtin_jobs.read_expressions(home.config.jobs)
         self._threads: dict[str, threading.Thread] = {}
@@ -96,6 +107,12 @@ class JobClock:
 
     def _start(self, name: str, stop_event: threading.Event) -> None:
         self._requested_jobs.discard(name)
+        if self._queue_job is not None:
+            try:
+                self._queue_job(name)
+            except PerdureError as error:
+                self._log_failure(name, error)
+            return
         self._start_thread(name, lambda home: run_job(home, name, trigger="clock", stop=stop_event.is_set))
 
     def _start_thread(self, name: str, work: Callable[[Home], object]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,7 +29,7 @@ from perdure.agent.queue_runner import QueueRunner
 from perdure.agent_queue import count_runs
 from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
-from perdure.errors import HomeNotPrivate, PerdureError
+from perdure.errors import AlreadyServing, HomeNotPrivate, PerdureError
 from perdure.home import Home
 from perdure.report import answers
 from perdure.service import health, lock, unit
@@ -38,10 +38,14 @@ from perdure.service.store_worker import StoreWorker
 from perdure.service.worker import IngestWorker, QueryRequest, QueryWorker
 from perdure.types import Identity
 
+if TYPE_CHECKING:
+    from perdure.service.queue_feeder import QueueFeeder
+
 SWITCH_S = 0.001  # thread switch interval: a recall must not wait until indexing is done
 _MAX_LIMIT_MS = 60_000
 _RETRY_S = 0.1  # pause after a failed accept
 _DEFAULT_LIMIT_MS = 10_000  # for a request without a limit
+_STAND_IN_S = 1.0  # between two looks whether another process still answers the hooks of this machine
 _TOOL_PROVE_S = 3600.0  # between two searches of the thread for tool calls while nobody asks it
 _ANSWER_WINDOW = timedelta(days=1)  # health counts the answers of this period
 
@@ -83,24 +87,31 @@ class HomeServer:
             prove_s=_TOOL_PROVE_S,
         )
         self.clock = JobClock(self.clone_home, home, tick_s=self.intervals.tick_s, now=now)
-        self.ingest_worker = IngestWorker(
-            home.path,
+        self.ingest_worker: IngestWorker | QueueFeeder = self._make_ingest_worker()
+        self.queue_runner = QueueRunner(home.path, home.config.agents)
+        self._clone_lock = threading.Lock()
+        self._connection_slots = threading.BoundedSemaphore(self.intervals.max_connections)
+
+    def _make_ingest_worker(self) -> IngestWorker | QueueFeeder:
+        if self.home.config.workers.enabled:
+            from perdure.service.queue_feeder import QueueFeeder  # its packages are those of an extra
+
+            return QueueFeeder(self.clone_home, self.health_state, round_s=self.intervals.round_s)
+        return IngestWorker(
+            self.home.path,
             self.clone_home,
             self.health_state,
             round_s=self.intervals.round_s,
             prove_s=self.intervals.prove_s,
             request_embedding=partial(self.clock.request, "embed"),
         )
-        self.queue_runner = QueueRunner(home.path, home.config.agents)
-        self._clone_lock = threading.Lock()
-        self._connection_slots = threading.BoundedSemaphore(self.intervals.max_connections)
 
     def clone_home(self, *, read_only: bool = False, identity: Identity | None = None) -> Home:
         """Open the home once more, for another thread; as this identity, if one is given."""
         with self._clone_lock:
             clone = self.home.clone_for_thread(read_only=read_only, identity=identity)
-        if read_only:
-            clone.connections.catch_up_elsewhere = self.ingest_worker.catch_up_for_reader
+        if read_only or self.home.config.workers.enabled:
+            clone.connections.catch_up_elsewhere = partial(self.ingest_worker.catch_up_for_reader, clone)
         return clone
 
     def run(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -112,33 +123,51 @@ class HomeServer:
         sys.setswitchinterval(SWITCH_S)
         health.raise_file_limit()
         health.share_memory_arenas()
+        if self.home.config.workers.enabled:  # any number of these processes
+            self._serve(on_ready, self._hold_socket)
+        else:
+            with self._open_locked_socket() as listener:
+                self._serve(on_ready, lambda _: self._accept_connections(listener))
+
+    def _serve(self, on_ready: Callable[[], None], answer_hooks: Callable[[threading.Event], None]) -> None:
+        on_ready()
+        log.append_entry(self.home.path, "serving")
+        threads = [
+            threading.Thread(target=loop, args=(self.stop_event,), name=f"perdure-{name}", daemon=True)
+            for name, loop in self._list_loops()
+        ]
+        accepting = threading.Thread(
+            target=answer_hooks, args=(self.stop_event,), name="perdure-accept", daemon=True
+        )  # fmt: skip
+        for thread in (*threads, accepting):
+            thread.start()
+        while not self.stop_event.wait(self.intervals.alive_s):
+            if self.health_state.measure_ages_s()["read"] < self.intervals.hung_s:
+                unit.report_alive()
+        self.ingest_worker.wake()
+        self.queue_runner.wake()
+        for _ in range(self.intervals.n_query_workers):
+            self.query_worker.wake()
+        self.tool_worker.wake()
+        for thread in threads:
+            thread.join(timeout=5)
+        log.append_entry(self.home.path, "stopped")
+
+    @contextlib.contextmanager
+    def _open_locked_socket(self) -> Iterator[socket.socket]:
         with (
             lock.hold_lock(self.home.path, now=self.health_state.started_at),
             open_socket(events.to_socket_path(self.home.path)) as listener,
         ):
-            on_ready()
-            log.append_entry(self.home.path, "serving")
-            threads = [
-                threading.Thread(target=loop, args=(self.stop_event,), name=f"perdure-{name}", daemon=True)
-                for name, loop in self._list_loops()
-            ]
-            for thread in threads:
-                thread.start()
-            accept_thread = threading.Thread(
-                target=self._accept_connections, args=(listener,), name="perdure-accept", daemon=True
-            )
-            accept_thread.start()
-            while not self.stop_event.wait(self.intervals.alive_s):
-                if self.health_state.measure_ages_s()["read"] < self.intervals.hung_s:
-                    unit.report_alive()
-            self.ingest_worker.wake()
-            self.queue_runner.wake()
-            for _ in range(self.intervals.n_query_workers):
-                self.query_worker.wake()
-            self.tool_worker.wake()
-            for thread in threads:
-                thread.join(timeout=5)
-            log.append_entry(self.home.path, "stopped")
+            yield listener
+
+    def _hold_socket(self, stop_event: threading.Event) -> None:
+        """Answer this machine's hooks whenever no other process does: the one that did may be killed."""
+        while not stop_event.is_set():
+            with contextlib.suppress(AlreadyServing), self._open_locked_socket() as listener:
+                threading.Thread(target=self._accept_connections, args=(listener,), daemon=True).start()
+                stop_event.wait()
+            stop_event.wait(_STAND_IN_S)
 
     def _list_loops(self) -> list[tuple[str, Callable[[threading.Event], None]]]:
         query_loops = [(f"asker-{n}", self.query_worker.run) for n in range(self.intervals.n_query_workers)]
@@ -147,6 +176,12 @@ class HomeServer:
             ("tools", self.tool_worker.run),
             ("warm", self.query_worker.warm_up),
             ("keeper", self.ingest_worker.run),
+            *([] if self.home.config.workers.enabled else self._list_own_work()),
+        ]
+
+    def _list_own_work(self) -> list[tuple[str, Callable[[threading.Event], None]]]:
+        """List the loops that worker processes have instead, where there are some."""
+        return [
             ("clock", self.clock.run),
             ("agents", self.queue_runner.run),
             *([("store", StoreWorker(self.clone_home).run)] if self.home.config.archive.store else []),

@@ -279,6 +279,25 @@ class StatementProgress:
         return waiting_users
 
 
+def log_capture(home: Home, projected: ProjectedRun) -> None:
+    """Log one capture, in numbers."""
+    run = projected.run
+    log.append_entry(
+        home.path,
+        "captured" if projected.n_turns else "empty",
+        run_id=run.run_id,
+        user=run.source.user,
+        machine=run.machine,
+        runtime=run.source.runtime,
+        format=run.source.runtime,
+        turn_count=projected.n_turns,
+        chunk_count=projected.n_chunks,
+        chunk_errors=projected.n_malformed,
+        bytes=run.n_bytes,
+        duration_ms=round(projected.took_ms, 1),
+    )
+
+
 class IngestWorker:
     """The ingest thread: one home object of its own, and a loop."""
 
@@ -319,7 +338,11 @@ class IngestWorker:
         """Start the next round at once, because something was captured."""
         self._wake.set()
 
-    def catch_up_for_reader(self, limit_s: float) -> None:
+    def find_overload(self, home: Home) -> int:  # noqa: ARG002
+        """Return 0: this process alone indexes, and reads no more from the disk than it can."""
+        return 0
+
+    def catch_up_for_reader(self, reader: Home, limit_s: float) -> None:  # noqa: ARG002 - works for all at once
         """Archive and index what waits, newest first, for at most so many seconds, in the thread of a reader.
 
         A round would take longer: it also embeds, and may load the model for that.
@@ -368,7 +391,7 @@ class IngestWorker:
         """Archive and index what was captured. Called under the lock."""
         self._health_state.counts["drained"] += home.captures.drain(limit_s=limit_s, newest_first=newest_first)
         self._health_state.record_proof("keeper")
-        return home.upkeep.catch_up(limit_s=limit_s, note=lambda run: self._log_capture(home, run), everyone=True)
+        return home.upkeep.catch_up(limit_s=limit_s, note=lambda run: self._note_capture(home, run), everyone=True)
 
     def _run_steps(self, home: Home, user_homes: UserHomes) -> bool:
         with self._catch_up_lock:
@@ -425,25 +448,10 @@ class IngestWorker:
         if failures:
             raise failures[0]
 
-    def _log_capture(self, home: Home, projected: ProjectedRun) -> None:
-        """Log one capture, in numbers."""
-        run = projected.run
+    def _note_capture(self, home: Home, projected: ProjectedRun) -> None:
         self._health_state.record_proof("keeper")
         self._health_state.counts["runs"] += 1
-        log.append_entry(
-            home.path,
-            "captured" if projected.n_turns else "empty",
-            run_id=run.run_id,
-            user=run.source.user,
-            machine=run.machine,
-            runtime=run.source.runtime,
-            format=run.source.runtime,
-            turn_count=projected.n_turns,
-            chunk_count=projected.n_chunks,
-            chunk_errors=projected.n_malformed,
-            bytes=run.n_bytes,
-            duration_ms=round(projected.took_ms, 1),
-        )
+        log_capture(home, projected)
 
     def _prove_write(self, home: Home) -> None:
         """Write into the index and read it back. If another process holds the write lock, its progress is the proof."""

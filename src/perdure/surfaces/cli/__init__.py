@@ -46,6 +46,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "machine": ("machine", "Register, list and revoke machines and users; each machine has a secret."),
     "share": ("share", "Let another user read a run, a tag, a project or an agent's runs, until you revoke it."),
     "serve": ("serve", "Run the resident home: it answers hooks, archives, indexes and runs the jobs."),
+    "worker": ("worker", "Do the work in the background for `perdure serve`, in a process of its own."),
     "proxy": ("proxy", "Give memory to any client that takes a base URL of a provider's API."),
     "page": ("web", "Open this home in a browser: search, sessions, memories, recall, health."),
     "acp": ("acp", "Be the agent of an editor, over the Agent Client Protocol."),

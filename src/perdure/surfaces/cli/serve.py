@@ -84,18 +84,20 @@ _STOP_LIMIT_S = 20.0
     epilog="""\
   perdure serve                 in this terminal, until Ctrl-C
   perdure serve --detach        in the background
+  perdure serve --http 127.0.0.1:8790   at another address than `server.http`
   perdure serve --stop""",
 )
 @click.option("--detach", is_flag=True, help="Start in the background, and return when the home answers.")
 @click.option("--stop", is_flag=True, help="Stop the running resident home.")
-def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
+@click.option("--http", metavar="HOST:PORT", default="", help="Answer over HTTP here, instead of `server.http`.")
+def serve_command(shell: Shell, detach: bool, stop: bool, http: str) -> None:
     """Run the resident home: it answers hooks at once, archives and indexes captures, and runs the jobs. Perdure also
     works without it, but slower. You can stop it at any time; no capture is lost.
     """
     if stop:
         _stop_resident(shell)
     elif detach:
-        _start_detached(shell)
+        _start_detached(shell, http)
     elif (rules := shell.load_thin_rules()) is not None:
         watch_log(rules.home)
         _serve_thin_machine(shell, rules)
@@ -104,7 +106,7 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
 
         with shell.open_home(create=True) as home:
             watch_log(home.path)
-            serve_home(shell, home)
+            serve_home(shell, home, http=http)
 
 
 def _serve_thin_machine(shell: Shell, rules: CaptureRules) -> None:
@@ -135,11 +137,11 @@ def _stop_resident(shell: Shell) -> None:
         shell.out.print(f"Stopped (process {resident.pid})." if resident else "No resident home is running.")
 
 
-def _start_detached(shell: Shell) -> None:
+def _start_detached(shell: Shell, http: str) -> None:
     home = find_home_path(shell.home)
     if (resident := lock.find_resident(home)) is not None:
         raise AlreadyServing(f"process {resident.pid}")
-    state = start_in_background(home)
+    state = start_in_background(home, http=http)
     if shell.as_json:
         shell.print_json({"pid": state["pid"], "since_at": state["since_at"], "http": state["http"]})
     else:
@@ -147,9 +149,9 @@ def _start_detached(shell: Shell) -> None:
         shell.out.print(f"Serving {home}{address_text} (process {state['pid']}).", markup=False)
 
 
-def start_in_background(home: Path) -> dict[str, Any]:
+def start_in_background(home: Path, *, http: str = "") -> dict[str, Any]:
     """Start a resident home in the background; return what it says when it answers. Raises PerdureError."""
-    words = [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(home)]
+    words = [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(home), "--http", http]
     log_descriptor = open_log(home)
     try:
         devnull = subprocess.DEVNULL

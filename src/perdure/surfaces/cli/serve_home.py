@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from perdure.home import Home
@@ -15,8 +16,13 @@ from perdure.surfaces.telegram.listener import TelegramListener
 from perdure.surfaces.web.listener import Listener
 
 
-def serve_home(shell: Shell, home: Home) -> None:
-    """Run the resident home and what it serves; return after SIGTERM, SIGINT or `perdure serve --stop`."""
+def serve_home(shell: Shell, home: Home, *, http: str = "") -> None:
+    """Run the resident home and what it serves; return after SIGTERM, SIGINT or `perdure serve --stop`.
+
+    http: where to answer over HTTP, instead of where the settings say.
+    """
+    if http:
+        home.config = replace(home.config, server=replace(home.config.server, http=http))
     serving = HomeServer(home)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: serving.stop_event.set())

@@ -42,6 +42,7 @@ from perdure.types import Origin
 
 JSON_TYPE = "application/json"
 _PAUSED_RETRY_S = 60
+_OVERLOAD_RETRY_S = 10
 
 
 def capture_lines(call: HttpCall) -> HttpResponse:
@@ -60,6 +61,9 @@ def _store_lines(call: HttpCall) -> StoreResult:
         )
     if reason := call.home.captures.refusal_of_received(delta.origin):
         raise refuse_usage(f"{reason}; nothing was stored")
+    if n_waiting := call.server.find_overload(call.home):
+        message = f"{n_waiting} of your sessions' parts wait for the index. Keep the data, and send it later."
+        raise refuse_for_now("too-many-waiting", message, after_s=_OVERLOAD_RETRY_S, status=429)
     batcher = call.server.capture_batcher
     result = (
         call.home.captures.receive_emitted(delta)

@@ -236,6 +236,7 @@ class HttpServer:
             capture_batcher=CaptureBatcher(),
             probe=HealthProbe(),
             wake=resident.ingest_worker.wake,
+            find_overload=resident.ingest_worker.find_overload,
             is_warm=lambda: resident.query_worker.is_warm,
             read_health=resident.report_health,
             count_waiting=lambda: {name: pool.n_waiting for name, pool in self._worker_pools.items()},
