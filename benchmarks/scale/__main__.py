@@ -22,15 +22,17 @@ Part = Callable[[], dict[str, Any]]
 
 PARTS: dict[str, Part] = {
     "users-10": lambda: measure.measure_users(
-        n_made=10, n_copies=0, n_chunks=10_000, n_asking=10, n_each=6, length_s=25),
+        n_made=10, n_copies=0, n_chunks=10_000, n_asking=10, n_each=6, length_s=25, backlog=250),
     "users-100": lambda: measure.measure_users(
-        n_made=10, n_copies=9, n_chunks=10_000, n_asking=20, n_each=3, length_s=25),
+        n_made=10, n_copies=9, n_chunks=10_000, n_asking=20, n_each=3, length_s=25, backlog=250),
     "one-100000": lambda: measure.measure_one(n_chunks=100_000, n_copies=0, n_each=30),
     "one-1000000": lambda: measure.measure_one(n_chunks=1_000_000, n_copies=9, n_each=30),
     "vectors": lambda: vectors.measure(n_users=10, n_each=5_000, n_queries=40),
 }  # fmt: skip
 TINY: dict[str, Part] = {
-    "users": lambda: measure.measure_users(n_made=2, n_copies=1, n_chunks=150, n_asking=2, n_each=2, length_s=2),
+    "users": lambda: measure.measure_users(
+        n_made=2, n_copies=1, n_chunks=150, n_asking=2, n_each=2, length_s=4, backlog=10
+    ),
     "one": lambda: measure.measure_one(n_chunks=300, n_copies=1, n_each=3),
     "vectors": lambda: vectors.measure(n_users=2, n_each=200, n_queries=3),
 }

@@ -1,28 +1,30 @@
-"""Processes that ask and take in: askers with arrivals of their own, workers with sessions of their own.
+"""Processes that ask, each with arrivals of its own, and the workers of the product beside them.
 
-A worker does what the resident home does with a session: into the archive, into the index, and then its vectors with
-the real model. Askers answer one message after another, as a web process does for its users; a message that arrives
+A worker is `perdure worker`: it indexes a backlog that lies in the archive, and makes its vectors with the real model.
+Askers answer one message after another, as a web process does for its users, and only read; a message that arrives
 while the asker is busy waits, and its wait counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import Empty
 from typing import Any, NamedTuple
+
+import psutil
 
 import perdure
 from benchmarks.scale import texts
 from perdure.archive.archive import Delta
-from perdure.errors import Busy, DiskFull
 from perdure.home import Home
 from perdure.types import Origin
 
@@ -39,6 +41,9 @@ class Message(NamedTuple):
     text: str
 
 
+Askers = tuple[list[int], Callable[[], "list[Answer]"]]
+
+
 class Answer(NamedTuple):
     """The answer to a message."""
 
@@ -47,16 +52,6 @@ class Answer(NamedTuple):
     wall_ms: float  # since the asker took it
     cpu_ms: float  # of the asker
     turns: tuple[str, ...]  # that were told
-
-
-class Taken(NamedTuple):
-    """A session that a worker took in."""
-
-    n_bytes: int
-    ended_s: float  # after the start
-    index_cpu_s: float  # of the worker: archive and index
-    embed_cpu_s: float
-    lock_wait_s: float  # for another worker, which embeds
 
 
 def make_messages(
@@ -87,7 +82,7 @@ def answer(home: Home, message: str) -> tuple[float, float, tuple[str, ...]]:
 def open_homes(path: Path, users: Sequence[str]) -> Iterator[dict[str, Home]]:
     """Open a home for each user, warmed up, all with one model."""
     with contextlib.ExitStack() as stack:
-        homes = {user: stack.enter_context(perdure.open(path, user=user, embedder=texts.open_embedder()))
+        homes = {user: stack.enter_context(perdure.open(path, user=user, embedder=texts.open_embedder(), read_only=True))
                  for user in dict.fromkeys(users)}  # fmt: skip
         for user, home in homes.items():
             for question in texts.make_questions(int(user[1:]), _WARM_UP, n_sessions=5, seed=1):
@@ -108,81 +103,75 @@ def _ask(path: Path, messages: Sequence[Message], barrier: Any, queue: Any) -> N
     queue.put(answers)
 
 
-def _work(path: Path, number: int, length_s: float, with_vectors: bool, barrier: Any, queue: Any) -> None:
-    user = f"w{number}"
-    taken = []
-    sessions = texts.make_sessions(900 + number, 10**9, first=random.randrange(10**6))
-    with perdure.open(path, user=user, embedder=texts.open_embedder()) as home:
-        _take_in(home, next(sessions), with_vectors)
-        barrier.wait(_START_S)
-        began_s = time.perf_counter()
-        while time.perf_counter() - began_s < length_s:
-            session = next(sessions)
-            index_s, embed_s, waited_s = _take_in(home, session, with_vectors)
-            ended_s = time.perf_counter() - began_s
-            taken.append(Taken(len(session.lines), ended_s, index_s, embed_s, waited_s))
-    queue.put(taken)
+def add_backlog(path: Path, *, n_users: int, n_sessions: int) -> int:
+    """Put sessions of users w0 … into the archive, for workers to take in; return their bytes."""
+    n_bytes = 0
+    with perdure.open(path, user="w0") as home:
+        for number in range(n_users):
+            sessions = texts.make_sessions(900 + number, n_sessions * texts.MAX_TURNS)
+            deltas = [
+                Delta(Origin("messages", session.name, session.name), f"w{number}", "bench", session.lines,
+                      project=session.project)
+                for session in itertools.islice(sessions, n_sessions)
+            ]  # fmt: skip
+            home.archive.store(deltas, now=datetime.now(UTC), tombstones={})
+            n_bytes += sum(len(delta.data) for delta in deltas)
+    return n_bytes
 
 
-def _take_in(home: Home, session: texts.Session, with_vectors: bool) -> tuple[float, float, float]:
-    began = time.process_time()
-    delta = Delta(Origin("messages", session.name, session.name), home.user, "bench", session.lines,
-                  project=session.project)  # fmt: skip
-    home.archive.store([delta], now=datetime.now(UTC), tombstones={})
-    while home.upkeep.catch_up().n_behind:
-        time.sleep(0.01)
-    indexed, waited_s = time.process_time(), 0.0
-    while with_vectors:
-        wait_began_s = time.perf_counter()
-        try:
-            with home.connections.index().show_all():
-                home.connections.vectors().fill(home.connections.index(), home.user)
-            break
-        except (Busy, DiskFull):
-            time.sleep(0.02)
-            waited_s += time.perf_counter() - wait_began_s
-    return indexed - began, time.process_time() - indexed, waited_s
+@contextlib.contextmanager
+def run_workers(path: Path, n: int) -> Iterator[list[psutil.Popen]]:
+    """Run workers, which are at work when the block begins."""
+    line = [sys.executable, "-W", "ignore", "-m", "perdure.surfaces.cli", "worker", "--home", str(path), "--json"]
+    workers = [psutil.Popen(line, stdout=subprocess.PIPE) for _ in range(n)]
+    try:
+        for worker in workers:
+            assert b"working" in worker.stdout.readline()
+        yield workers
+    finally:
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in workers:
+            worker.communicate(timeout=60)
 
 
-@dataclass(frozen=True)
-class Driven:
-    """What a run of processes gave."""
-
-    answers: list[Answer]
-    taken: list[list[Taken]]  # of each worker
-    length_s: float
-
-
-def drive(
-    path: Path,
-    messages: Sequence[Message],
-    *,
-    n_askers: int,
-    n_workers: int,
-    length_s: float,
-    on_start: Callable[[list[int]], AbstractContextManager[None]],
-    with_vectors: bool = True,
-) -> Driven:
-    """Let askers answer messages while workers take in sessions. on_start: entered, with their pids, when all wait."""
-    n_askers = n_askers if messages else 0
-    barrier, queue = _SPAWN.Barrier(n_askers + n_workers + 1), _SPAWN.Queue()
-    askers = [_SPAWN.Process(target=_ask, args=(path, messages[n::n_askers], barrier, queue)) for n in range(n_askers)]
-    workers = [_SPAWN.Process(target=_work, args=(path, n, length_s, with_vectors, barrier, queue))
-               for n in range(n_workers)]  # fmt: skip
-    for process in (*askers, *workers):
-        process.start()
-    while barrier.n_waiting < len(askers) + len(workers):
-        assert not any(process.exitcode for process in (*askers, *workers)), "a process ended early"
+@contextlib.contextmanager
+def run_askers(path: Path, messages: Sequence[Message], n: int) -> Iterator[Askers]:
+    """Start askers; yield (their pids, what lets them begin and returns their answers), when all are ready."""
+    n = n if messages else 0
+    barrier, queue = _SPAWN.Barrier(n + 1), _SPAWN.Queue()
+    askers = [_SPAWN.Process(target=_ask, args=(path, messages[number::n], barrier, queue)) for number in range(n)]
+    for asker in askers:
+        asker.start()
+    while barrier.n_waiting < n:
+        assert not any(asker.exitcode for asker in askers), "an asker ended early"
         time.sleep(0.1)
-    results: list[list[Any]] = []
-    with on_start([process.pid or 0 for process in (*askers, *workers)]):
+
+    def ask() -> list[Answer]:
         barrier.wait(_START_S)
-        while len(results) < len(askers) + len(workers):
-            with contextlib.suppress(Empty):
-                results.append(queue.get(timeout=5))
-            assert not any(process.exitcode for process in (*askers, *workers)), "a process ended early"
-    for process in (*askers, *workers):
-        process.join()
-    answers = [item for result in results for item in result if isinstance(item, Answer)]
-    taken = [result for result in results if result and isinstance(result[0], Taken)]
-    return Driven(answers, taken, length_s)
+        answers: list[Answer] = []
+        for _ in askers:
+            answers += queue.get(timeout=_START_S)
+        return answers
+
+    yield [asker.pid or 0 for asker in askers], ask
+    for asker in askers:
+        asker.join()
+
+
+def take_in(path: Path, user: str, n_sessions: int) -> list[tuple[int, int, float, float]]:
+    """Take in sessions one by one; return (bytes, chunks, processor s of archive and index, of vectors) of each."""
+    results = []
+    with perdure.open(path, user=user, embedder=texts.open_embedder()) as home:
+        for session in itertools.islice(texts.make_sessions(800, 10**9), n_sessions):
+            began_s = time.process_time()
+            home.archive.store(
+                [Delta(Origin("messages", session.name, session.name), user, "bench", session.lines)],
+                now=datetime.now(UTC), tombstones={},
+            )  # fmt: skip
+            indexed = home.upkeep.catch_up_user(limit_s=60)
+            indexed_s = time.process_time()
+            home.upkeep.embed_indexed()
+            embedded_s = time.process_time()
+            results.append((len(session.lines), indexed.n_chunks, indexed_s - began_s, embedded_s - indexed_s))
+    return results[1:]

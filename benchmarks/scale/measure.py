@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import perdure
 from benchmarks.common import scratch, spread
 from benchmarks.scale import drive, fill, texts
@@ -17,6 +19,7 @@ from rig.postgres import PostgresServer
 
 RATE = 2.0  # messages a second, of all users together
 N_ASKERS = 4
+N_BACKLOGS = 8  # users whose sessions workers take in
 TURNS_A_SESSION = (texts.MIN_TURNS + texts.MAX_TURNS) / 2
 
 
@@ -73,55 +76,67 @@ def measure_size(server: PostgresServer, database: str, n_chunks: int) -> dict[s
             "by table": {name: round(size / n_chunks) for name, size in largest}}  # fmt: skip
 
 
-def describe_driven(driven: drive.Driven, server_cpu_s: float) -> dict[str, Any]:
-    """The figures of a run of askers and workers."""
-    totals = [item.total_ms for item in driven.answers]
-    taken = [item for worker in driven.taken for item in worker if item.ended_s <= driven.length_s]
-    n_bytes = sum(item.n_bytes for item in taken)
-    n = max(1, len(taken))
+def run_together(
+    server: PostgresServer, database: str, path: Path, messages: list[drive.Message], *, n_workers: int, length_s: float
+) -> tuple[dict[str, Any], list[drive.Answer]]:
+    """Let askers answer messages while workers take in the backlog; return (figures, answers)."""
+    answers: list[drive.Answer] = []
+    with drive.run_askers(path, messages, N_ASKERS) as (pids, ask), drive.run_workers(path, n_workers) as workers:
+        clock = ServerClock(server)
+        with go_first(server, others=[*pids, *(worker.pid for worker in workers)]):
+            before, began_s = count_backlog(server, database), time.perf_counter()
+            cpu_s = sum(map(measure_cpu_s, workers))
+            if messages:
+                answers = ask()
+            time.sleep(max(0.0, began_s + length_s - time.perf_counter()))
+            took_s, after = time.perf_counter() - began_s, count_backlog(server, database)
+            cpu_s = sum(map(measure_cpu_s, workers)) - cpu_s
+        server_s = clock.stop()
+    totals = [item.total_ms for item in answers]
+    n_chunks, n_vectors = after[0] - before[0], after[1] - before[1]
     return {
-        "recalls": len(totals), "recall ms, with waiting": spread(totals) if totals else {},
-        "recall ms, without": spread([item.wall_ms for item in driven.answers]) if totals else {},
-        "asker cpu ms, mean": round(sum(item.cpu_ms for item in driven.answers) / max(1, len(totals)), 1),
-        "sessions": len(taken), "session MB/s": round(n_bytes / driven.length_s / 1e6, 4),
-        "sessions a second": round(len(taken) / driven.length_s, 3),
-        "worker cpu s a session, index": round(sum(item.index_cpu_s for item in taken) / n, 4),
-        "worker cpu s a session, vectors": round(sum(item.embed_cpu_s for item in taken) / n, 4),
-        "server cpu s a second": round(server_cpu_s / driven.length_s, 3),
+        "workers": n_workers, "seconds": round(took_s, 1), "recalls": len(answers),
+        "recall ms, with waiting": spread(totals) if totals else None,
+        "recall ms": spread([item.wall_ms for item in answers]) if totals else None,
+        "asker cpu ms, mean": round(sum(item.cpu_ms for item in answers) / len(answers), 1) if answers else None,
+        "chunks indexed a second": round(n_chunks / took_s, 1), "vectors a second": round(n_vectors / took_s, 1),
+        "worker cores": round(cpu_s / took_s, 2), "server cores": round(server_s / took_s, 2),
+    }, answers  # fmt: skip
+
+
+def measure_cpu_s(process: psutil.Process) -> float:
+    """Return the processor seconds of a process until now."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def count_backlog(server: PostgresServer, database: str) -> tuple[int, int]:
+    """Return (chunks, vectors) of the users whose backlog is taken in."""
+    schema = server.execute("SELECT schema_name FROM perdure.generation WHERE is_current", database=database)[0][0]
+    owners = f"(SELECT id FROM {schema}.name WHERE kind = 'user' AND value LIKE 'w%')"
+    query = f"""SELECT (SELECT count(*) FROM {schema}.chunk WHERE "user" IN {owners}),
+      (SELECT coalesce(sum(n_rows), 0) FROM {schema}.slab WHERE "user" IN {owners})"""
+    n_chunks, n_vectors = server.execute(query, database=database)[0]
+    return int(n_chunks), int(n_vectors)
+
+
+def measure_ingest(server: PostgresServer, path: Path) -> dict[str, Any]:
+    """Sessions taken in one by one, alone: what a chunk costs."""
+    with go_first(server):
+        clock = ServerClock(server)
+        taken = drive.take_in(path, "v1", 12)
+        server_s = clock.stop()
+    n_bytes, n_chunks, index_s, embed_s = map(sum, zip(*taken, strict=True))
+    return {
+        "sessions": len(taken), "bytes a chunk of sessions": round(n_bytes / n_chunks),
+        "index, worker cpu ms a chunk": round(index_s / n_chunks * 1000, 3),
+        "vectors, worker cpu ms a chunk": round(embed_s / n_chunks * 1000, 3),
+        "server cpu ms a chunk": round(server_s / n_chunks * 1000, 3),
     }  # fmt: skip
 
 
-def run_driven(
-    server: PostgresServer,
-    path: Path,
-    users: Sequence[str],
-    *,
-    n_workers: int,
-    length_s: float,
-    n_sessions: int,
-    n_made: int,
-    rate: float,
-    with_vectors: bool = True,
-) -> tuple[dict[str, Any], drive.Driven]:
-    """Drive askers and workers; return (figures, everything)."""
-    messages = drive.make_messages(users, rate, length_s, n_sessions=n_sessions, n_made=n_made, seed=7) if rate else []
-    spent_s = 0.0
-
-    @contextmanager
-    def measure_server(pids: list[int]) -> Iterator[None]:
-        nonlocal spent_s
-        clock = ServerClock(server)
-        with go_first(server, others=pids):
-            yield
-        spent_s = clock.stop()
-
-    driven = drive.drive(path, messages, n_askers=N_ASKERS, n_workers=n_workers, length_s=length_s,
-                         with_vectors=with_vectors, on_start=measure_server)  # fmt: skip
-    return describe_driven(driven, spent_s), driven
-
-
 def measure_users(
-    *, n_made: int, n_copies: int, n_chunks: int, n_asking: int, n_each: int, length_s: float
+    *, n_made: int, n_copies: int, n_chunks: int, n_asking: int, n_each: int, length_s: float, backlog: int
 ) -> dict[str, Any]:
     """Users of one size in one index: size, recall idle, recall and ingest together with no, one and two workers."""
     with open_index() as (server, database, path):
@@ -137,18 +152,18 @@ def measure_users(
         idle = measure_recalls(server, path, users, n_each, n_sessions, n_made)
         told = idle.pop("told")
         result["idle"] = idle
-        options = {"n_sessions": n_sessions, "n_made": n_made, "length_s": length_s}
-        result["together"] = []
+        result["ingest alone"] = alone = measure_ingest(server, path)
+        drive.add_backlog(path, n_users=N_BACKLOGS, n_sessions=backlog)
+        messages = drive.make_messages(users, RATE, length_s, n_sessions=n_sessions, n_made=n_made, seed=7)
+        result["messages a second"], result["together"], result["ingest"] = RATE, [], []
         for n_workers in (0, 1, 2):
-            figures, driven = run_driven(server, path, users, n_workers=n_workers, rate=RATE, **options)
-            told += [(item.user, item.turns) for item in driven.answers]
-            result["together"].append({"workers": n_workers, "messages a second": RATE, **figures})
-        result["ingest"] = [
-            {"workers": n_workers, "vectors": with_vectors,
-             **run_driven(server, path, users, n_workers=n_workers, rate=0, with_vectors=with_vectors,
-                          **{**options, "length_s": length_s / 2})[0]}
-            for with_vectors in (False, True) for n_workers in (1, 2)
-        ]  # fmt: skip
+            figures, answers = run_together(server, database, path, messages, n_workers=n_workers, length_s=length_s)
+            told += [(item.user, item.turns) for item in answers]
+            result["together"].append(figures)
+        for n_workers in (1, 2):
+            figures, _ = run_together(server, database, path, [], n_workers=n_workers, length_s=length_s)
+            mb = figures["chunks indexed a second"] * alone["bytes a chunk of sessions"] / 1e6
+            result["ingest"].append({**figures, "session MB/s, words": round(mb, 3)})
         n_told, n_foreign = count_foreign(server, database, told)
         result["turns told"], result["of another user"] = n_told, n_foreign
         return result

@@ -42,7 +42,9 @@ def make_home(folder: Path, server: PostgresServer, database: str) -> Path:
     """Make the folder of a home whose index is in a database."""
     folder.mkdir(mode=0o700, parents=True)
     address = server.get_address(database, role=ROLE)
-    (folder / "config.toml").write_text(f'[index]\nengine = "postgres"\naddress = "{address}"\n')
+    (folder / "config.toml").write_text(
+        f'[index]\nengine = "postgres"\naddress = "{address}"\n[workers]\nenabled = true\n'
+    )
     return folder
 
 
