@@ -12,11 +12,13 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, describe_run, find_commit, keep_result, timed
-from benchmarks.scale import measure, vectors
+from benchmarks.common import RESULTS, describe_run, find_commit, keep_result, plot, timed
+from benchmarks.scale import measure, model, vectors
 
+PICTURES = Path(__file__).parents[2] / "docs/evaluation/scale"
 MAX_PART_S = 25 * 60
 Part = Callable[[], dict[str, Any]]
 
@@ -28,6 +30,7 @@ PARTS: dict[str, Part] = {
     "one-100000": lambda: measure.measure_one(n_chunks=100_000, n_copies=0, n_each=30),
     "one-1000000": lambda: measure.measure_one(n_chunks=1_000_000, n_copies=9, n_each=30),
     "vectors": lambda: vectors.measure(n_users=10, n_each=5_000, n_queries=40),
+    "model": model.model,
 }  # fmt: skip
 TINY: dict[str, Part] = {
     "users": lambda: measure.measure_users(
@@ -61,6 +64,17 @@ def run_part(part: Part) -> dict[str, Any]:
     return {**run, "load at the end": describe_run()["machine"]["load"], "took s": round(clock.wall_s), **result}
 
 
+def draw(result: dict[str, Any]) -> None:
+    """Draw what the model says of a cell by its users."""
+    PICTURES.mkdir(exist_ok=True)
+    cells = [cell for cell in result["cells"] if cell["users"] <= 2 * result["users a cell"]]
+    lines = {"recall p95": [cell["recall p95 ms"] for cell in cells],
+             "recall p50": [cell["recall p50 ms"] for cell in cells]}  # fmt: skip
+    title = "Modelled: a recall in the busiest hour, ms, by users of one machine"
+    picture = plot(title, [str(cell["users"]) for cell in cells], lines, from_zero=True)
+    (PICTURES / "cell.svg").write_text(picture, encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=("full", "tiny"), default="full")
@@ -80,6 +94,8 @@ def main() -> int:
             print(json.dumps({key: value for key, value in result.items() if key != "machine"}), flush=True)
         else:
             keep_result(f"scale/{name}", result)
+            if name == "model":
+                draw(result)
     return 0
 
 

@@ -82,8 +82,8 @@ def answer(home: Home, message: str) -> tuple[float, float, tuple[str, ...]]:
 def open_homes(path: Path, users: Sequence[str]) -> Iterator[dict[str, Home]]:
     """Open a home for each user, warmed up, all with one model."""
     with contextlib.ExitStack() as stack:
-        homes = {user: stack.enter_context(perdure.open(path, user=user, embedder=texts.open_embedder(), read_only=True))
-                 for user in dict.fromkeys(users)}  # fmt: skip
+        options = {"embedder": texts.open_embedder(), "read_only": True}
+        homes = {user: stack.enter_context(perdure.open(path, user=user, **options)) for user in dict.fromkeys(users)}
         for user, home in homes.items():
             for question in texts.make_questions(int(user[1:]), _WARM_UP, n_sessions=5, seed=1):
                 home.recall(question)
