@@ -28,6 +28,7 @@ PARTS: dict[str, Part] = {
     "users-100": lambda: measure.measure_users(
         n_made=10, n_copies=9, n_chunks=10_000, n_asking=20, n_each=3, length_s=25, backlog=250),
     "one-100000": lambda: measure.measure_one(n_chunks=100_000, n_copies=0, n_each=30),
+    "one-300000": lambda: measure.measure_one(n_chunks=300_000, n_copies=2, n_each=30),
     "one-1000000": lambda: measure.measure_one(n_chunks=1_000_000, n_copies=9, n_each=30),
     "vectors": lambda: vectors.measure(n_users=10, n_each=5_000, n_queries=40),
     "model": model.model,

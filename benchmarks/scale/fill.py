@@ -7,6 +7,7 @@ alike; the shown text stays that of the original. Copying takes a tenth of the t
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,10 @@ _COPIES = (  # {k} is the number of the copy, {span} what it adds to numbers; tw
        ended_ms, captured_ms, parent_run_id, parent_session, fork, path, cwd, readable_by, title, intent, n_turns,
        n_user, n_assistant, n_tool, n_calls, n_tokens, n_forgotten, n_malformed, skipped
        FROM run JOIN twin ON twin.original = "user" AND twin.k = {k} WHERE id <= {n_runs}""",
-    """INSERT INTO turn SELECT id + {span}, turn_id || '{k}', hashint8extended(copy_key, {k}), run + {span}, "offset",
+    """INSERT INTO turn SELECT id + {span}, turn_id || '{k}', copy_key # ({mask}), run + {span}, "offset",
        content_run + {span}, content_offset, role, author, stated_ms, model, n_tokens, is_summary, entry,
-       hashint8extended(thread, {k}), said, speaker, abandoned FROM turn WHERE id <= {n_turns}""",
-    """INSERT INTO chunk SELECT id + {span}, turn + {span}, n, hashint8extended(tie, {k}), twin.copy, run + {span},
+       thread # ({mask}), said, speaker, abandoned FROM turn WHERE id <= {n_turns}""",
+    """INSERT INTO chunk SELECT id + {span}, turn + {span}, n, tie # ({mask}), twin.copy, run + {span},
        project, conversation, runtime, machine, agent, role, kind, stated_ms
        FROM chunk JOIN twin ON twin.original = "user" AND twin.k = {k} WHERE id <= {n_chunks}""",
     """INSERT INTO chunk_text SELECT id + {span}, twin.copy, text, scope, names, n_tokens
@@ -36,7 +37,7 @@ _COPIES = (  # {k} is the number of the copy, {span} what it adds to numbers; tw
        FROM posting JOIN twin ON twin.original = owner AND twin.k = {k} LEFT JOIN rare USING (token)
        WHERE chunk <= {n_chunks}""",
     "INSERT INTO turn_facet SELECT facet, turn + {span} FROM turn_facet WHERE turn <= {n_turns}",
-    """INSERT INTO slab_row SELECT {slab}, {row}, chunk + {span}, hashint8extended(tie, {k}), scale, numbers
+    """INSERT INTO slab_row SELECT {slab}, {row}, chunk + {span}, tie # ({mask}), scale, numbers
        FROM slab_row WHERE chunk <= {n_chunks}""",
     "INSERT INTO vector SELECT chunk + {span}, {slab}, {row} FROM vector WHERE chunk <= {n_chunks}",
 )
@@ -112,7 +113,7 @@ def _copy(connection: psycopg.Connection[Any], n_made: int, n_copies: int, *, is
             run(_ADD_NAMES, step=step, n=n_made)
         run(_PAIR_OWNERS, k=k, step=step, n=n_made)
         values: dict[str, object] = {
-            **known, "k": k, "span": k * max(known.values()), "slab": f"slab + {step}",
+            **known, "k": k, "mask": random.Random(k).getrandbits(63), "span": k * max(known.values()), "slab": f"slab + {step}",
             "row": f'"row" + {k * known["n_chunks"] if is_same_owner else 0}',
         }  # fmt: skip
         for statement in _COPIES:

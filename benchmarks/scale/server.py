@@ -13,7 +13,7 @@ import psycopg
 
 from rig.postgres import ROLE, PostgresServer
 
-_SETTINGS = ("fsync = on", "synchronous_commit = on", "shared_buffers = '1GB'", "max_wal_size = '2GB'",
+_SETTINGS = ("fsync = on", "synchronous_commit = on", "shared_buffers = '1GB'", "max_wal_size = '512MB'",
              "maintenance_work_mem = '512MB'", "wal_level = minimal", "max_wal_senders = 0",
              "max_connections = 60")  # fmt: skip
 
