@@ -113,7 +113,8 @@ def _copy(connection: psycopg.Connection[Any], n_made: int, n_copies: int, *, is
             run(_ADD_NAMES, step=step, n=n_made)
         run(_PAIR_OWNERS, k=k, step=step, n=n_made)
         values: dict[str, object] = {
-            **known, "k": k, "mask": random.Random(k).getrandbits(63), "span": k * max(known.values()), "slab": f"slab + {step}",
+            **known, "k": k, "mask": random.Random(k).getrandbits(63), "span": k * max(known.values()),
+            "slab": f"slab + {step}",
             "row": f'"row" + {k * known["n_chunks"] if is_same_owner else 0}',
         }  # fmt: skip
         for statement in _COPIES:

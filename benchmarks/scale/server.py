@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import psycopg
+
+from perdure.disk import lock_file
 
 from rig.postgres import ROLE, PostgresServer
 
@@ -78,7 +81,15 @@ class ServerClock:
 
 @contextlib.contextmanager
 def go_first(server: PostgresServer, *, others: Sequence[int] = ()) -> Iterator[None]:
-    """Run this process, some others and a server before all other programs inside the block, where that is allowed."""
+    """Run this process, some others and a server before all other programs inside the block, where that is allowed.
+
+    One measurement at a time: another one waits.
+    """
+    with lock_file(Path(tempfile.gettempdir()) / "perdure-bench-first.lock", wait_s=600):
+        yield from _go_first(server, others)
+
+
+def _go_first(server: PostgresServer, others: Sequence[int]) -> Iterator[None]:
     main = psutil.Process(server._server.get_pid())
     pids = [os.getpid(), *others, main.pid, *(child.pid for child in main.children(recursive=True))]
     _schedule(pids, os.SCHED_RR, 1)
