@@ -30,6 +30,7 @@ PARTS: dict[str, Part] = {
     "one-100000": lambda: measure.measure_one(n_chunks=100_000, n_copies=0, n_each=30),
     "one-300000": lambda: measure.measure_one(n_chunks=300_000, n_copies=2, n_each=30),
     "one-1000000": lambda: measure.measure_one(n_chunks=1_000_000, n_copies=9, n_each=30),
+    "file-10000": lambda: measure.measure_file(n_chunks=10_000, n_each=30),
     "vectors": lambda: vectors.measure(n_users=10, n_each=5_000, n_queries=40),
     "model": model.model,
 }  # fmt: skip

@@ -6,15 +6,20 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 import perdure
-from benchmarks.common import scratch, spread
+from benchmarks.common import disk_use_of, scratch, spread
 from benchmarks.scale import drive, fill, texts
 from benchmarks.scale.server import ServerClock, go_first, make_home, measure_tables, run_server
+from perdure.archive.archive import Delta
+from perdure.index import embed, vector_search
+from perdure.index.store import IndexConnection
+from perdure.types import Origin
 from rig.postgres import PostgresServer
 
 RATE = 2.0  # messages a second, of all users together
@@ -181,3 +186,47 @@ def measure_one(*, n_chunks: int, n_copies: int, n_each: int) -> dict[str, Any]:
         idle = measure_recalls(server, path, ["u1"], n_each, n_sessions, 1)
         del idle["told"]
         return {**result, "idle": idle}
+
+
+def measure_file(*, n_chunks: int, n_each: int) -> dict[str, Any]:
+    """The same texts of one user in a file of SQLite, through the product's own write path."""
+    with scratch() as place:
+        home = place / "home"
+        with perdure.open(home, user="u1") as opened:
+            deltas = [
+                Delta(Origin("messages", session.name, session.name), "u1", "bench", session.lines,
+                      project=session.project)
+                for session in texts.make_sessions(1, n_chunks)
+            ]  # fmt: skip
+            opened.archive.store(deltas, now=datetime.now(UTC), tombstones={})
+            clock = time.process_time()
+            n_done = opened.upkeep.catch_up().n_chunks
+            write_s = time.process_time() - clock
+            index = opened.connections.index()
+            write_made_vectors(index, home)
+            index.checkpoint()
+            size = disk_use_of(index.path.parent / "vectors") + index.path.resolve().stat().st_size
+        walls, cpus = [], []
+        with drive.open_homes(home, ["u1"]) as homes:
+            n_sessions = max(1, int(n_chunks / TURNS_A_SESSION * 0.9))
+            for question in texts.make_questions(1, n_each, n_sessions=n_sessions, seed=2):
+                wall_ms, cpu_ms, _ = drive.answer(homes["u1"], question)
+                walls.append(wall_ms)
+                cpus.append(cpu_ms)
+        return {"chunks": n_done, "bytes a chunk": round(size / n_done), "n": len(cpus),
+                "write cpu ms a chunk": round(write_s / n_done * 1000, 3), "wall ms": spread(walls),
+                "cpu ms": spread(cpus), "cpu ms, mean": round(sum(cpus) / len(cpus), 1)}  # fmt: skip
+
+
+def write_made_vectors(index: IndexConnection, home: Path) -> None:
+    """Give every chunk of u1 a made vector."""
+    tag, user = texts.open_embedder().tag, index.add_name("user", "u1")
+    slabs = vector_search.SlabFiles(home)
+    with index.begin_write():
+        info = vector_search.find_or_add_slab(index, user, tag.key, tag.dimension)
+    missing = embed.list_missing(index, info)
+    for start in range(0, len(missing), 2_000):
+        pending = list(embed._read_pending(index, missing[start : start + 2_000]))
+        vectors = texts.measure_vectors().make(f"part {start}", len(pending))
+        n_left = max(0, len(missing) - start - 2_000)
+        embed.write_vectors(index, slabs, info, pending, vectors, last_listed=max(missing), n_left=n_left)

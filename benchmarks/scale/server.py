@@ -13,7 +13,6 @@ import psutil
 import psycopg
 
 from perdure.disk import lock_file
-
 from rig.postgres import ROLE, PostgresServer
 
 _SETTINGS = ("fsync = on", "synchronous_commit = on", "shared_buffers = '1GB'", "max_wal_size = '512MB'",
