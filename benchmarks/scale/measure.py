@@ -168,7 +168,7 @@ def measure_users(
         for n_workers in (1, 2):
             figures, _ = run_together(server, database, path, [], n_workers=n_workers, length_s=length_s)
             mb = figures["chunks indexed a second"] * alone["bytes a chunk of sessions"] / 1e6
-            result["ingest"].append({**figures, "session MB/s, words": round(mb, 3)})
+            result["ingest"].append({**figures, "session MB a second": round(mb, 3)})
         n_told, n_foreign = count_foreign(server, database, told)
         result["turns told"], result["of another user"] = n_told, n_foreign
         return result
