@@ -1,7 +1,7 @@
 """Fill an index with users: some whose texts are made, and copies of them, made by Postgres itself.
 
 A copy is another owner with rows of its own in every table, or more chunks of the same owner. In it the words that few
-chunks hold are other words (with the number of the copy behind them), so that vocabulary grows and no two chunks are
+chunks hold are other words (with a mark and the number of the copy behind them), so that vocabulary grows and no two chunks are
 alike; the shown text stays that of the original. Copying takes a tenth of the time of making.
 """
 
@@ -33,7 +33,7 @@ _COPIES = (  # {k} is the number of the copy, {span} what it adds to numbers; tw
     """INSERT INTO chunk_text SELECT id + {span}, twin.copy, text, scope, names, n_tokens
        FROM chunk_text JOIN twin ON twin.original = owner AND twin.k = {k} WHERE id <= {n_chunks}""",
     """INSERT INTO posting SELECT twin.copy, CASE WHEN rare.token IS NULL THEN posting.token
-         ELSE posting.token || '{k}' END, chunk + {span}, n, places
+         ELSE posting.token || 'qz{k}' END, chunk + {span}, n, places
        FROM posting JOIN twin ON twin.original = owner AND twin.k = {k} LEFT JOIN rare USING (token)
        WHERE chunk <= {n_chunks}""",
     "INSERT INTO turn_facet SELECT facet, turn + {span} FROM turn_facet WHERE turn <= {n_turns}",
