@@ -24,7 +24,7 @@ Part = Callable[[], dict[str, Any]]
 
 PARTS: dict[str, Part] = {
     "users-10": lambda: measure.measure_users(
-        n_made=5, n_copies=1, n_chunks=10_000, n_asking=10, n_each=6, length_s=25, backlog=250),
+        n_made=2, n_copies=4, n_chunks=10_000, n_asking=10, n_each=6, length_s=25, backlog=250),
     "users-100": lambda: measure.measure_users(
         n_made=5, n_copies=19, n_chunks=3_000, n_asking=20, n_each=3, length_s=25, backlog=250),
     "one-100000": lambda: measure.measure_one(n_chunks=100_000, n_copies=0, n_each=30),

@@ -62,11 +62,17 @@ def make_messages(
     messages, at_s = [], rng.expovariate(rate)
     while at_s < length_s:
         user = rng.choice(users)
-        original = (int(user[1:]) - 1) % n_made + 1  # whose texts a copy has
-        (text,) = texts.make_questions(original, 1, n_sessions=n_sessions, seed=rng.randrange(10**6))
+        (text,) = ask_about(user, 1, n_sessions=n_sessions, n_made=n_made, seed=rng.randrange(10**6))
         messages.append(Message(at_s, user, text))
         at_s += rng.expovariate(rate)
     return messages
+
+
+def ask_about(user: str, n: int, *, n_sessions: int, n_made: int, seed: int) -> list[str]:
+    """Return questions of a user, who may be a copy: then their rare words are those of the copy."""
+    copy, original = divmod(int(user[1:]) - 1, n_made)
+    mark = f"qz{copy}" if copy else ""
+    return texts.make_questions(original + 1, n, n_sessions=n_sessions, seed=seed, mark=mark)
 
 
 def answer(home: Home, message: str) -> tuple[float, float, tuple[str, ...]]:
@@ -159,19 +165,25 @@ def run_askers(path: Path, messages: Sequence[Message], n: int) -> Iterator[Aske
         asker.join()
 
 
-def take_in(path: Path, user: str, n_sessions: int) -> list[tuple[int, int, float, float]]:
-    """Take in sessions one by one; return (bytes, chunks, processor s of archive and index, of vectors) of each."""
-    results = []
+def take_in(path: Path, user: str, n_sessions: int, read_server_s: Callable[[], float]) -> dict[str, float]:
+    """Take in sessions, first into archive and index, then their vectors; return bytes, chunks and processor seconds.
+
+    read_server_s: of the server until now.
+    """
+    sessions = list(itertools.islice(texts.make_sessions(800, 10**9), n_sessions))
     with perdure.open(path, user=user, embedder=texts.open_embedder()) as home:
-        for session in itertools.islice(texts.make_sessions(800, 10**9), n_sessions):
-            began_s = time.process_time()
-            home.archive.store(
-                [Delta(Origin("messages", session.name, session.name), user, "bench", session.lines)],
-                now=datetime.now(UTC), tombstones={},
-            )  # fmt: skip
-            indexed = home.upkeep.catch_up_user(limit_s=60)
-            indexed_s = time.process_time()
-            home.upkeep.embed_indexed()
-            embedded_s = time.process_time()
-            results.append((len(session.lines), indexed.n_chunks, indexed_s - began_s, embedded_s - indexed_s))
-    return results[1:]
+        home.upkeep.catch_up_user(limit_s=60)
+        clocks, n_chunks = [(time.process_time(), read_server_s())], 0
+        for session in sessions:
+            delta = Delta(Origin("messages", session.name, session.name), user, "bench", session.lines)
+            home.archive.store([delta], now=datetime.now(UTC), tombstones={})
+            n_chunks += home.upkeep.catch_up_user(limit_s=60).n_chunks
+        clocks.append((time.process_time(), read_server_s()))
+        home.upkeep.embed_indexed()
+        clocks.append((time.process_time(), read_server_s()))
+    (worker, server), (indexed, server_indexed), (embedded, server_embedded) = clocks
+    return {
+        "bytes": sum(len(session.lines) for session in sessions), "chunks": n_chunks,
+        "index": indexed - worker, "index, server": server_indexed - server,
+        "vectors": embedded - indexed, "vectors, server": server_embedded - server_indexed,
+    }  # fmt: skip

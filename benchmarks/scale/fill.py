@@ -1,8 +1,8 @@
 """Fill an index with users: some whose texts are made, and copies of them, made by Postgres itself.
 
 A copy is another owner with rows of its own in every table, or more chunks of the same owner. In it the words that few
-chunks hold are other words (with a mark and the number of the copy behind them), so that vocabulary grows and no two chunks are
-alike; the shown text stays that of the original. Copying takes a tenth of the time of making.
+chunks hold are other words (a mark and the number of the copy stand behind them), so that vocabulary grows and no two
+chunks are alike; the shown text stays that of the original. Copying takes a tenth of the time of making.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def measure_recalls(server: PostgresServer, path: Path, users: Sequence[str], n_
     """Recalls one after another: milliseconds of wall, of the asking process and of the server."""
     walls, cpus, told = [], [], []
     rng = random.Random(5)
-    asked = [(user, texts.make_questions((int(user[1:]) - 1) % n_made + 1, n_each, n_sessions=n_sessions, seed=2))
+    asked = [(user, drive.ask_about(user, n_each, n_sessions=n_sessions, n_made=n_made, seed=2))
              for user in users]  # fmt: skip
     with drive.open_homes(path, users) as homes:
         clock = ServerClock(server)
@@ -127,17 +127,14 @@ def count_backlog(server: PostgresServer, database: str) -> tuple[int, int]:
 
 def measure_ingest(server: PostgresServer, path: Path) -> dict[str, Any]:
     """Sessions taken in one by one, alone: what a chunk costs."""
+    clock = ServerClock(server)
     with go_first(server):
-        clock = ServerClock(server)
-        taken = drive.take_in(path, "v1", 12)
-        server_s = clock.stop()
-    n_bytes, n_chunks, index_s, embed_s = map(sum, zip(*taken, strict=True))
-    return {
-        "sessions": len(taken), "bytes a chunk of sessions": round(n_bytes / n_chunks),
-        "index, worker cpu ms a chunk": round(index_s / n_chunks * 1000, 3),
-        "vectors, worker cpu ms a chunk": round(embed_s / n_chunks * 1000, 3),
-        "server cpu ms a chunk": round(server_s / n_chunks * 1000, 3),
-    }  # fmt: skip
+        taken = drive.take_in(path, "v1", 12, clock.read)
+    clock.stop()
+    n_chunks = taken["chunks"]
+    costs = {f"{name}, cpu ms a chunk": round(taken[name] / n_chunks * 1000, 3)
+             for name in ("index", "index, server", "vectors", "vectors, server")}  # fmt: skip
+    return {"chunks": n_chunks, "bytes a chunk of sessions": round(taken["bytes"] / n_chunks), **costs}
 
 
 def measure_users(

@@ -36,9 +36,9 @@ class Costs:
 
     asker_s: tuple[float, ...]  # of a recall, in the process that asks: a sample
     recall_server_s: float  # of a recall, in the server
-    index_worker_s: float  # of a chunk: archive and index
-    index_server_s: float
+    index_s: float  # of a chunk: archive and index, in the worker and in the server
     embed_s: float  # of a chunk: its vector
+    embed_server_s: float
 
     @classmethod
     def read(cls, result: dict[str, Any]) -> Costs:
@@ -46,8 +46,8 @@ class Costs:
         idle, alone = result["idle"], result["ingest alone"]
         return cls(
             tuple(ms / 1000 for ms in idle["cpus"]), idle["server cpu ms, mean"] / 1000,
-            alone["index, worker cpu ms a chunk"] / 1000, alone["server cpu ms a chunk"] / 1000,
-            alone["vectors, worker cpu ms a chunk"] / 1000,
+            (alone["index, cpu ms a chunk"] + alone["index, server, cpu ms a chunk"]) / 1000,
+            alone["vectors, cpu ms a chunk"] / 1000, alone["vectors, server, cpu ms a chunk"] / 1000,
         )  # fmt: skip
 
 
@@ -90,13 +90,14 @@ class Machine:
     def index(self, n_chunks: int) -> Process:
         """Write chunks into the index, alone."""
         yield Take(self.writer)
-        yield Work(self.cores, n_chunks * (self.costs.index_worker_s + self.costs.index_server_s) / self._speed)
+        yield Work(self.cores, n_chunks * self.costs.index_s / self._speed)
         self.writer.release()
         self.n_indexed += n_chunks
 
     def embed(self, n_chunks: int) -> Process:
         """Make the vectors of chunks, on two cores at once as the model does."""
         yield Work(self.cores, n_chunks * self.costs.embed_s / self._speed, n_threads=2)
+        yield Work(self.cores, n_chunks * self.costs.embed_server_s / self._speed)
         self.n_embedded += n_chunks
 
     def take_in(self, workers: Pool, lane: int, n_chunks: int) -> Process:

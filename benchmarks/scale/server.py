@@ -72,10 +72,14 @@ class ServerClock:
                     self._seen[process.pid, process.create_time()] = times.user + times.system
         return sum(self._seen.values())
 
-    def stop(self) -> float:
+    def read(self) -> float:
         """Return the seconds until now; of a process that ended, what was seen of it."""
-        self._is_over.set()
         return self._sum() - self._began
+
+    def stop(self) -> float:
+        """Return the seconds until now, and look no more."""
+        self._is_over.set()
+        return self.read()
 
 
 @contextlib.contextmanager

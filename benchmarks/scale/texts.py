@@ -148,12 +148,12 @@ def _make_message(shape: Shape, text: str, n: int) -> dict[str, object]:
     return {"role": "assistant" if shape.role == "assistant" else "user", "content": text}
 
 
-def make_questions(user: int, n: int, *, n_sessions: int, seed: int = 0) -> list[str]:
-    """Return questions of a user about so many of their first sessions."""
+def make_questions(user: int, n: int, *, n_sessions: int, seed: int = 0, mark: str = "") -> list[str]:
+    """Return questions of a user about so many of their first sessions. mark: behind each word of a topic."""
     rng = random.Random(f"ask/{user}/{n}/{seed}")
     questions = []
     for _ in range(n):
-        first, second, third = rng.sample(make_topic(user, rng.randrange(n_sessions)), 3)
+        first, second, third = (word + mark for word in rng.sample(make_topic(user, rng.randrange(n_sessions)), 3))
         questions.append(f"Where did we put the {first} of {second}, and what does {third} need?")
     return questions
 

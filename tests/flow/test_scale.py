@@ -157,7 +157,7 @@ def test_reads_follow_from_sizes_and_memory():
 
 
 def test_an_idle_machine_answers_in_the_time_of_the_work():
-    costs = model.Costs((0.05,), 0.03, 0.001, 0.001, 0.01)
+    costs = model.Costs((0.05,), 0.03, 0.002, 0.01, 0.0)
     run = model.simulate_real_run(costs, n_workers=0, rate=0.1, n_askers=4, n_cores=2, has_index_work=False)
     assert run["p50 ms"] == pytest.approx(80, abs=0.1)
     busy = model.simulate_real_run(costs, n_workers=2, rate=0, n_askers=4, n_cores=2, has_index_work=False)
