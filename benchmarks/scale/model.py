@@ -12,7 +12,7 @@ import json
 import math
 import random
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -252,11 +252,9 @@ def compute_costs(inputs: dict[str, Any], bytes_a_chunk: float, users_a_cell: in
             "a user and month": round(total / n_users, 4), "currency": machine["currency"]}  # fmt: skip
 
 
-def model(parts: Sequence[str] = ("users-100", "users-10")) -> dict[str, Any]:
+def model(part: str = "users-10") -> dict[str, Any]:
     """Check the simulator against the kept real run, and model 10,000 and 1,000,000 users."""
-    path = next(path for part in parts if (path := RESULTS / "scale" / f"{part}.json").exists()
-                and "cut" not in json.loads(path.read_text()))  # fmt: skip
-    return build_model(json.loads(path.read_text()), path.stem)
+    return build_model(json.loads((RESULTS / "scale" / f"{part}.json").read_text(encoding="utf-8")), part)
 
 
 def build_model(result: dict[str, Any], source: str) -> dict[str, Any]:
