@@ -51,6 +51,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["exchange", "--worlds", "5" if few else "60"],
         ["soak", "--kill-every", "5", "--machines", "5" if few else "20", "--backlog-mb", "0.5" if few else "2"],
         ["mining", *(["--scripted"] if few else [])],
+        ["scale", *(["--size", "tiny"] if few else [])],
         ["tiers", *(["--turns", "50"] if few else [])],
         ["quality"] if few else ["quality", "--vary"],
     ]

@@ -38,7 +38,7 @@ def read_values(file: str, path: str) -> list[float]:
     """Return the number at a path, or of an estimate also the ends of its interval."""
     value: Any = json.loads((RESULTS / file).read_text(encoding="utf-8"))
     for name in path.split("/"):
-        value = value[name]
+        value = value[int(name)] if isinstance(value, list) else value[name]
     return [value[name] for name in ("at", "low", "high")] if isinstance(value, dict) else [float(value)]
 
 

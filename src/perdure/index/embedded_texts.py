@@ -29,11 +29,11 @@ _BEFORE = """SELECT before.role, before.speaker, text FROM
 
 
 _HAS_NEW = """SELECT EXISTS (SELECT 1 FROM slab
-  WHERE user = ? AND n_rows > 0 AND listed < (SELECT coalesce(max(id), 0) FROM chunk))"""
+  WHERE user = ?1 AND n_rows > 0 AND listed < (SELECT coalesce(max(id), 0) FROM chunk WHERE user = ?1))"""
 
 
 def has_new_chunks(index: IndexConnection, user: str) -> bool:
-    """Return True if anything came in, from any user, since the missing vectors of this user were listed."""
+    """Return True if anything of this user came in since their missing vectors were listed."""
     number = index.find_name("user", user)
     return number is not None and bool(index.select(_HAS_NEW, number)[0][0])
 

@@ -22,6 +22,7 @@ from perdure.index.dialect import to_postgres_tables
 from perdure.index.postgres import PostgresIndex, connect, map_errors
 from perdure.index.store import SCHEMA, TABLES
 
+VERSION = 100 * SCHEMA + 1  # of the tables: the second part counts changes of those that only Postgres has
 _MIGRATIONS = (  # of the schema that names the others; {base} is its name
     """CREATE TABLE {base}.generation(
          number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, schema_name text NOT NULL UNIQUE,
@@ -38,6 +39,9 @@ CREATE TABLE word_total(owner bigint PRIMARY KEY, n_chunks bigint NOT NULL, n_to
 CREATE TABLE slab_row(slab bigint NOT NULL, "row" bigint NOT NULL, chunk bigint NOT NULL, tie bigint NOT NULL,
   scale real NOT NULL, numbers halfvec NOT NULL, PRIMARY KEY(slab, "row"));
 CREATE INDEX slab_row_chunk ON slab_row(slab, chunk);
+CREATE INDEX chunk_owner ON chunk("user", id);
+CREATE TABLE facet_owner(facet bigint NOT NULL REFERENCES facet(id) ON DELETE CASCADE, owner bigint NOT NULL,
+  PRIMARY KEY(facet, owner));
 CREATE FUNCTION instr(text, text) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT strpos($1, $2)';
 CREATE FUNCTION strftime(text, bigint, text) RETURNS text LANGUAGE sql STABLE
   AS $$SELECT to_char(to_timestamp($2) AT TIME ZONE 'UTC', 'YYYY-MM')$$;
@@ -53,14 +57,14 @@ _SEES_OWNER = "{column} = ANY((SELECT readers())::bigint[])"
 _OWNED = {  # tables with a column for the owner
     **dict.fromkeys(("held", "run", "chunk", "memory", "mined", "judged", "injection", "told", "measured", "slab",
                      "workflow_turn", "topic", "topic_mark"), '"user"'),
-    **dict.fromkeys(("chunk_text", "posting", "word_total"), "owner"),
+    **dict.fromkeys(("chunk_text", "posting", "word_total", "facet_owner"), "owner"),
 }  # fmt: skip
 _BELONGS = {  # other tables: a row is seen by whoever sees this row of another table
     "relation": "topic WHERE topic.id = relation.topic",
     "turn": "run WHERE run.id = turn.run",
     "run_tag": "run WHERE run.id = run_tag.run",
     "turn_facet": "turn WHERE turn.id = turn_facet.turn",
-    "facet": "turn_facet WHERE turn_facet.facet = facet.id",
+    "facet": "facet_owner WHERE facet_owner.facet = facet.id AND facet_owner.owner = ANY((SELECT readers())::bigint[])",
     "fact": "turn WHERE turn.id = fact.turn",
     "fact_key": "fact WHERE fact.id = fact_key.fact",
     "picture": "turn WHERE turn.id = picture.turn",
@@ -161,17 +165,17 @@ class IndexDatabase:
         """Open the index in use. Raises IndexMissing, IndexDamaged, IndexUnreachable."""
         with self._connect_for_index() as connection:
             current = self._find_current(connection)
-            is_old = current is not None and current[1] < SCHEMA and writable
+            is_old = current is not None and current[1] < VERSION and writable
             if is_old or (current is None and create):
                 with connection.transaction():
                     connection.execute(b"SELECT pg_advisory_xact_lock(hashtext('perdure.generation'))")
                     current = self._find_current(connection)
-                    if current is None or current[1] < SCHEMA:
-                        current = (self._create(connection), SCHEMA)
+                    if current is None or current[1] < VERSION:
+                        current = (self._create(connection), VERSION)
                         self._point_to(connection, current[0])
             if current is None:
                 raise IndexMissing(f"Postgres schema {self._config.schema}")
-            if current[1] != SCHEMA:
+            if current[1] != VERSION:
                 raise IndexDamaged(f"Postgres schema {current[0]} (made by another version)")
             return PostgresIndex(connection, current[0], self._current)
 
@@ -192,7 +196,7 @@ class IndexDatabase:
     def begin_build(self) -> tuple[PostgresIndex, bool]:
         """Return (an index beside the one in use, True if an earlier rebuild began it)."""
         query = f"""SELECT schema_name FROM {self._config.schema}.generation
-            WHERE NOT is_current AND tables_version = {SCHEMA} ORDER BY number DESC LIMIT 1"""
+            WHERE NOT is_current AND tables_version = {VERSION} ORDER BY number DESC LIMIT 1"""
         with self._connect_for_index() as connection:
             row = connection.execute(query.encode()).fetchone()
             if row is None:
@@ -212,7 +216,7 @@ class IndexDatabase:
         """Make the tables of an index; return the name of its schema."""
         base = self._config.schema
         query = f"""INSERT INTO {base}.generation(schema_name, tables_version)
-          VALUES ('{base}_' || pg_catalog.currval(pg_get_serial_sequence('{base}.generation', 'number')), {SCHEMA})
+          VALUES ('{base}_' || pg_catalog.currval(pg_get_serial_sequence('{base}.generation', 'number')), {VERSION})
           RETURNING schema_name"""
         row = connection.execute(query.encode()).fetchone()
         assert row is not None

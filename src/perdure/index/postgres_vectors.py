@@ -9,6 +9,7 @@ otherwise than the file (docs/decisions/059-a-second-engine.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +18,25 @@ from perdure.errors import DimensionMismatch, VectorRefused
 from perdure.index import keyword
 from perdure.index.dialect import WordExpression
 from perdure.index.slab import MIN_POOL_ROWS, WIDEN_FACTOR, ChunkFields, Ints, NearestRows, compute_cosines
-from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.models.embedder import QuantisedVectors, Vectors, quantise
 from perdure.types import Filters
 
+if TYPE_CHECKING:
+    from perdure.index.postgres import PostgresIndex
+
 _NEAREST = """SELECT slab_row.row, (-(numbers <#> ?::halfvec))::real * scale AS score FROM slab_row
-  JOIN chunk ON chunk.id = slab_row.chunk JOIN chunk_text ON chunk_text.id = slab_row.chunk
-  WHERE slab_row.slab = ?
+  {joins} WHERE slab_row.slab = ?
     AND NOT EXISTS (SELECT 1 FROM hole WHERE hole.slab = slab_row.slab AND hole.row = slab_row.row)
     {tests} ORDER BY score DESC, slab_row.tie LIMIT ?"""
+_CHUNK_JOIN = "JOIN chunk ON chunk.id = slab_row.chunk AND chunk.user = {owner}"  # by owner: not everybody's rows
+_TEXT_JOIN = "JOIN chunk_text ON chunk_text.id = slab_row.chunk AND chunk_text.owner = {owner}"
 
 
 class PostgresSlab:
     """The rows of one slab, read and written by one connection."""
 
-    def __init__(self, index: IndexConnection, number: int, owner: int, dimension: int) -> None:
+    def __init__(self, index: PostgresIndex, number: int, owner: int, dimension: int) -> None:
         """number: of the slab. owner: whose chunks it has."""
         self._index = index
         self._number = number
@@ -92,12 +96,15 @@ class PostgresSlab:
         if chunk_filter is None:
             return [NearestRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))] * len(queries)
         scope_match, tests, values = chunk_filter
+        joins = [_CHUNK_JOIN] * bool(tests) + [_TEXT_JOIN] * bool(scope_match)
         tests = [*tests, WordExpression(scope_match).test] if scope_match else tests
-        statement = _NEAREST.format(tests="".join(f" AND {test}" for test in tests))
+        statement = _NEAREST.format(
+            joins=" ".join(joins).format(owner=int(self._owner)), tests="".join(f" AND {test}" for test in tests)
+        )
         quantised, n_pool = quantise(queries), max(k * WIDEN_FACTOR, MIN_POOL_ROWS)
         results = []
         for i, query in enumerate(queries):
-            found = self._index.select(statement, _to_text(quantised.values[i]), self._number, *values, n_pool)
+            found = self._index.select_once(statement, _to_text(quantised.values[i]), self._number, *values, n_pool)
             results.append(self._order(np.array([row for row, _ in found], np.int64), query, k))
         return results
 

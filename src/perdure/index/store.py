@@ -415,8 +415,8 @@ class IndexConnection:
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise IndexDamaged(f"{self.path} ({error})") from error
 
-    def add_facet(self, kind: str, value: str) -> int:
-        """Return the number of a file, tool, skill or entity; add it if it is new."""
+    def add_facet(self, kind: str, value: str, owner: int) -> int:  # noqa: ARG002 - a file has no wall
+        """Return the number of a file, tool, skill or entity of an owner; add it if it is new."""
         rows = self.db.execute("SELECT id FROM facet WHERE kind = ? AND value = ?", (kind, value))
         for (number,) in rows:
             return int(number)

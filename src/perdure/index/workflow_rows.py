@@ -75,10 +75,11 @@ class StoredTopic(NamedTuple):
 
 def add_turn(index: IndexConnection, turn: int, source: Source, *, role: str, at_ms: int, offset: int) -> None:
     """Write whose turn of a workflow this is. The result of an action is a turn, too, and has no row of its own."""
-    agent_name = find_workflow_agent(source.session)
-    index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (index.add_facet(AGENT_KIND, agent_name), turn))
+    agent_name, user = find_workflow_agent(source.session), index.add_name("user", source.user)
+    facet = index.add_facet(AGENT_KIND, agent_name, user)
+    index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, turn))
     if role == "assistant":
-        user, agent = index.add_name("user", source.user), index.add_name(AGENT_KIND, agent_name)
+        agent = index.add_name(AGENT_KIND, agent_name)
         index.hold_names(user, (agent,))
         values = (turn, user, agent, at_ms, offset)
         index.db.execute("INSERT INTO workflow_turn(turn, user, agent, at_ms, offset) VALUES (?, ?, ?, ?, ?)", values)

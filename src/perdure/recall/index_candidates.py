@@ -459,13 +459,16 @@ _CALLS_BEFORE = """SELECT text, (SELECT group_concat(value, ' ')
       AND author = 'person'), -1)
   JOIN chunk ON chunk.turn = near.id AND chunk.kind = ? JOIN chunk_text ON chunk_text.id = chunk.id
   WHERE here.id = ? AND here.author = 'agent' ORDER BY near.offset DESC LIMIT 200"""
-_EXCHANGE_SQL = f"""SELECT here.id, opener.id,
+_EXCHANGE_SQL = f"""WITH here AS MATERIALIZED (SELECT turn.id, turn.thread, turn.offset,
+      (SELECT said_before.id FROM turn AS said_before WHERE said_before.thread = turn.thread AND said_before.said
+        AND said_before.role = 'user' AND said_before.offset < turn.offset
+        ORDER BY said_before.offset DESC LIMIT 1) AS opener
+    FROM turn WHERE turn.id IN ({{}}) AND turn.author = 'agent')
+  SELECT here.id, here.opener,
     (SELECT count(*) FROM (SELECT 1 FROM turn WHERE thread = here.thread AND said AND offset < here.offset
-      AND offset > coalesce(opener.offset, -1) LIMIT {MAX_STEPS})),
+      AND offset > coalesce((SELECT offset FROM turn WHERE turn.id = here.opener), -1) LIMIT {MAX_STEPS})),
     (SELECT role FROM turn WHERE thread = here.thread AND said AND offset > here.offset ORDER BY offset LIMIT 1)
-  FROM turn AS here LEFT JOIN turn AS opener ON opener.id = (SELECT id FROM turn WHERE thread = here.thread
-    AND said AND role = 'user' AND offset < here.offset ORDER BY offset DESC LIMIT 1)
-  WHERE here.id IN ({{}}) AND here.author = 'agent'"""  # a person's message, and what the agent said for it
+  FROM here"""  # a person's message, and what the agent said for it; a join would let Postgres read every turn
 _CLOSING_SQL = f"""SELECT here.id,
     (SELECT id FROM turn WHERE thread = here.thread AND said AND role = 'assistant' ORDER BY offset DESC LIMIT 1),
     (SELECT count(*) FROM (SELECT 1 FROM turn WHERE thread = here.thread AND said AND offset > here.offset
