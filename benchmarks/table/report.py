@@ -67,10 +67,10 @@ def _describe(result: Figures) -> str:
     machine = result["machine"]
     load = " ".join(str(value) for value in machine["load"])
     network = "with the machine's network" if result["network"] else "without a network"
+    took = f"; {result['took_s']} s, own processor time {result['cpu_s']} s" if result["took_s"] is not None else ""
     return (
         f"`{result['command']}`, commit {result['commit']}, {machine['at']}, {machine['cpu']}, {machine['n_cpus']} "
-        f"cores, load {load} (1, 5, 15 minutes), {network}; {result['took_s']} s, of which {result['cpu_s']} s of the "
-        "program's own processor time."
+        f"cores, load {load} (1, 5, 15 minutes), {network}{took}."
     )
 
 
