@@ -9,7 +9,7 @@ MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 unexport PYTHONDONTWRITEBYTECODE  # without its bytecode every test process compiles the package and the tests again
 
-.PHONY: demo demo-many test unit fuzz slice check bench figures figures-full lock weights model release clean
+.PHONY: demo demo-many test unit fuzz slice check bench table figures figures-full lock weights model release clean
 
 demo: $(STAMP) $(WEIGHTS)
 	@$(BIN)/perdure demo --all
@@ -45,6 +45,10 @@ check: $(TEST_STAMP)
 
 bench: $(TEST_STAMP) $(WEIGHTS)
 	$(BIN)/python -m benchmarks
+
+# The public table of memories, with the sets that are here: docs/evaluation/table.md
+table: $(STAMP) $(WEIGHTS)
+	$(BIN)/python -m benchmarks.table
 
 # The results that the README and the documents quote, in benchmarks/results; one of the present code is not made again.
 figures: $(TEST_STAMP) $(WEIGHTS)

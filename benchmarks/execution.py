@@ -13,7 +13,8 @@ the same tasks:
 
 Models: `scripted` believes the first known value that it reads: it says what the order of a block does to a reader that
 trusts it, and nothing about real models. `gguf:FILE` is a local model. `role:NAME` with `--home` is a model that a home
-has configured; that costs what its provider charges.
+has configured; that costs what its provider charges. How each run ended is kept at once in `--out`, so that a
+measurement that was ended goes on; runs of another commit are made again.
 
     python -m benchmarks.execution                                  # scripted, both halves
     python -m benchmarks.execution --model gguf:.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf --tasks 12
@@ -26,7 +27,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -35,12 +36,13 @@ from typing import Any, NamedTuple
 import perdure
 from benchmarks.common import OUT, describe_run, keep_result, table
 from benchmarks.conditions import CONDITIONS, HALVES, read_subjects, write_set
-from benchmarks.table.systems import cut_block, show
+from benchmarks.table.systems import cut_block, open_homes, show
 from perdure.errors import ModelFault
 from perdure.eval import measures
-from perdure.eval.block_sets import Block, BlockQuestion, BlockSet, open_set
+from perdure.eval.block_sets import Block, BlockQuestion, BlockSet
 from perdure.eval.block_ways import Ways
 from perdure.eval.compaction import open_summariser
+from perdure.eval.datasets import read_rows
 from perdure.models.chat import Chat, ChatMessage
 from perdure.testing import Question, ScriptedChat
 
@@ -194,15 +196,34 @@ def measure_arm(results: Sequence[TaskResult], bare: Sequence[TaskResult]) -> di
     return figures
 
 
-def measure(tasks: Sequence[Task], model: str, home: Path | None) -> dict[str, Any]:
+class ResultFile:
+    """How the runs of one model and one commit ended, a line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        rows = list(read_rows(path)) if path.exists() else []
+        self._results = {tuple(row["run"]): TaskResult(**row["result"]) for row in rows}
+
+    def do_once(self, task: Task, arm: str, open_chat: Callable[[], Chat]) -> TaskResult:
+        """Return how a task ended in an arm; do it if it was not done."""
+        run = (task.question.user, task.question.text, arm)
+        if run not in self._results:
+            with tempfile.TemporaryDirectory(prefix="perdure-task-") as folder:
+                self._results[run] = do_task(task, arm, open_chat(), Path(folder))
+            with self._path.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({"run": run, "result": self._results[run]._asdict()}) + "\n")
+        return self._results[run]
+
+
+def measure(tasks: Sequence[Task], model: str, home: Path | None, file: ResultFile) -> dict[str, Any]:
     """Return condition, or "all" -> arm -> figures."""
     results: dict[str, list[TaskResult]] = {arm: [] for arm in ARMS}
     with ExitStack() as stack:
         chat = open_model(model, home, stack) if model != "scripted" else None
         for n, task in enumerate(tasks):
             for arm in ARMS:
-                with tempfile.TemporaryDirectory(prefix="perdure-task-") as folder:
-                    results[arm].append(do_task(task, arm, chat or BelievingModel(task).open_chat(), Path(folder)))
+                open_chat = BelievingModel(task).open_chat if chat is None else lambda: chat
+                results[arm].append(file.do_once(task, arm, open_chat))
             show(f"{n + 1} of {len(tasks)} tasks")
     parts = {"all": range(len(tasks))} | {
         kind: [n for n, task in enumerate(tasks) if task.question.kind == kind] for kind in CONDITIONS
@@ -242,9 +263,10 @@ def main() -> None:
         name = f"conditions-{half}"
         source = options.out / "sets" / name
         write_set(half, source)
-        with open_set([source], options.out / "homes" / name, vectors=True, stated=True) as block_set:
+        with open_homes([source], options.out / "homes" / name) as (block_set, _):
             tasks += choose_tasks(list(list_tasks(block_set, half)), options.tasks)
-    parts = measure(tasks, options.model, options.home)
+    name = f"execution-{Path(options.model).stem}-{run['commit']}.jsonl"
+    parts = measure(tasks, options.model, options.home, ResultFile(options.out / name))
     for part, rows in parts.items():
         cells = [
             {"arm": arm, **{name: round(100 * row[name]["at"]) for name in OUTCOMES}, "tokens": row["tokens"]["at"]}

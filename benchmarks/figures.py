@@ -2,8 +2,8 @@
 
 A result names its commit (the last one that changed what is measured), command, machine and load. One whose commit is
 the present one is not made again, so that a run that ended goes on. Documents take their figures from these files
-(`tests/flow/test_figures.py`): after a run, that test names every figure that is not true any more. The tables made
-here have no rows of other products: `python -m benchmarks.table --with … --write` makes those.
+(`tests/flow/test_figures.py`): after a run, that test names every figure that is not true any more. Rows of other
+products in the tables stay as they were: `python -m benchmarks.table --with … --write` makes those.
 
     python -m benchmarks.figures            # what is quick: some minutes
     python -m benchmarks.figures --full     # also what needs data beside this repository, or a quiet machine
@@ -23,8 +23,10 @@ from typing import Any, NamedTuple
 from benchmarks.common import RESULTS, describe_run, find_commit, keep_result, timed
 from benchmarks.parse import SHARED
 from benchmarks.peers.__main__ import DATA
+from benchmarks.peers.install import ROOT
 
 _EVAL = "perdure.surfaces.cli eval"
+MODEL = ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"  # that `make model` fetches
 
 
 class Figures(NamedTuple):
@@ -46,6 +48,8 @@ MEASUREMENTS = (
     Figures("trimming", f"benchmarks.trimming {SHARED} --keep", SHARED, keeps_itself=True),
     Figures("action", f"benchmarks.action {SHARED}", SHARED),
     Figures("execution-scripted", "benchmarks.execution --keep", is_quick=False, keeps_itself=True),
+    Figures("execution-gguf", f"benchmarks.execution --model gguf:{MODEL} --halves unseen --tasks 6 --keep",
+            ROOT / MODEL, is_quick=False, keeps_itself=True),
     Figures("hook", "benchmarks.hook --runs 60 --keep", is_quick=False, keeps_itself=True),
     Figures("recall-locomo_dev", f"{_EVAL} {DATA / 'locomo_dev'} --json", DATA / "locomo_dev", is_quick=False),
     Figures("recall-beam_dev", f"{_EVAL} {DATA / 'beam_dev'} --json", DATA / "beam_dev", is_quick=False),

@@ -1,14 +1,16 @@
 """Vectors of all-MiniLM-L6-v2 in float32, kept in a file: each text is embedded once for all peers and all runs.
 
-The peers use the same model, so none is better or worse for it; only their times say nothing then. It runs in the
-peers' own Pythons.
+The peers use the same model, so none is better or worse for it. The processor time that a vector took is kept with it,
+and counts for each peer that asks for the text. It runs in the peers' own Pythons.
 """
 
 import hashlib
 import os
 import sqlite3
+import time
 
 import numpy as np
+import serve
 
 BATCH = 256
 
@@ -20,7 +22,9 @@ class Vectors:
         self._folder = model_folder
         self._model = None
         self._db = sqlite3.connect(file or ":memory:", timeout=60)
-        self._db.execute("CREATE TABLE IF NOT EXISTS vector(text BLOB PRIMARY KEY, numbers BLOB) WITHOUT ROWID")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS vector(text BLOB PRIMARY KEY, numbers BLOB, cpu_s REAL) WITHOUT ROWID"
+        )
 
     def encode(self, texts):
         """Return the vectors of texts as rows."""
@@ -30,16 +34,22 @@ class Vectors:
         todo = sorted(missing, key=lambda key: len(missing[key]))
         for low in range(0, len(todo), BATCH):
             part = todo[low : low + BATCH]
+            began_s = time.process_time()
             rows.update(zip(part, self._embed([missing[key] for key in part])))  # noqa: B905
+            cpu_s = (time.process_time() - began_s) / len(part)
             with self._db:
                 self._db.executemany(
-                    "INSERT OR REPLACE INTO vector VALUES (?, ?)", [(key, rows[key].tobytes()) for key in part]
+                    "INSERT OR REPLACE INTO vector VALUES (?, ?, ?)",
+                    [(key, rows[key].tobytes(), cpu_s) for key in part],
                 )
         return np.stack([rows[key] for key in keys])
 
     def _read(self, key):
-        row = self._db.execute("SELECT numbers FROM vector WHERE text = ?", (key,)).fetchone()
-        return np.frombuffer(row[0], np.float32) if row else None
+        row = self._db.execute("SELECT numbers, cpu_s FROM vector WHERE text = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        serve.saved["cpu_s"] += row[1]
+        return np.frombuffer(row[0], np.float32)
 
     def _embed(self, texts):
         if self._model is None:

@@ -7,7 +7,7 @@
     python -m benchmarks.table --write                            # keeps the results, and the tables of the page
 
 The homes with their vectors, and all answers of the other systems, stay in the folder of `--out`: a run that ended goes
-on. Where the system allows it, everything runs without a network.
+on; a home of another commit is made anew. Where the system allows it, everything runs without a network.
 """
 
 from __future__ import annotations
@@ -17,22 +17,30 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import OUT, describe_run, disk_use_of, spread
+from benchmarks.common import OUT, describe_run, disk_use_of, spread, timed
 from benchmarks.conditions import CONDITIONS, make_host_lines, write_set
 from benchmarks.peers.__main__ import DATA, ENVIRONMENT
 from benchmarks.peers.install import ROOT
 from benchmarks.peers.serve import watch_network
 from benchmarks.table.report import PAGE, RESULTS, render_set, write_page
-from benchmarks.table.systems import PEER_NAMES, Blocks, Outside, OutsideRun, OwnSystems, find_peer, read_adapter
+from benchmarks.table.systems import (
+    PEER_NAMES,
+    Blocks,
+    Outside,
+    OutsideRun,
+    OwnSystems,
+    find_peer,
+    open_homes,
+    read_adapter,
+)  # fmt: skip
 from perdure.eval import measures
 from perdure.eval.block_quality import measure_blocks
-from perdure.eval.block_sets import Block, find_half, open_set
+from perdure.eval.block_sets import Block, find_half
 from perdure.eval.recall_quality import SHIPPED
 
 QUESTIONS = ROOT / "benchmarks" / "questions"
@@ -63,13 +71,11 @@ def list_sources(name: str, options: argparse.Namespace) -> list[Path]:
 def measure_set(name: str, sources: Sequence[Path], options: argparse.Namespace) -> dict[str, Any]:
     """Return the result of one set: part -> system -> figures, and the costs."""
     home = options.out / "homes" / name
-    is_new, began_s = not home.exists(), time.perf_counter()
-    with open_set(sources, home, vectors=True, stated=True) as block_set:
-        took_s = round(time.perf_counter() - began_s, 1) if is_new else None
+    with open_homes(sources, home) as (block_set, cpu_s):
         half = name.removeprefix("conditions-")
         own = OwnSystems(block_set, make_host_lines(half) if half != name else {})
         asked: dict[str, Blocks | str] = dict(own.ask_all())
-        costs = own.cost(_keep_took_s(home, took_s), options.hosts)
+        costs = own.cost(cpu_s, options.hosts)
         for system in options.outside:
             answer = OutsideRun(system, block_set, options.out / f"{name}-{system.name}").ask_all()
             asked[system.name], costs[system.name] = (answer, {}) if isinstance(answer, str) else answer
@@ -82,14 +88,6 @@ def measure_set(name: str, sources: Sequence[Path], options: argparse.Namespace)
     }
     problems = {system: reason for system, reason in asked.items() if isinstance(reason, str)}
     return {"set": name, "parts": parts, "costs": costs, "problems": problems}
-
-
-def _keep_took_s(home: Path, took_s: float | None) -> float | None:
-    """Keep how long a home took to make beside it, and return it for one that was made earlier."""
-    note = home.parent / f"{home.name}.took"
-    if took_s is not None:
-        note.write_text(f"{took_s}\n")
-    return float(note.read_text()) if note.exists() else None
 
 
 def split_parts(name: str, blocks_by_system: Mapping[str, Blocks]) -> Parts:
@@ -108,7 +106,7 @@ def split_parts(name: str, blocks_by_system: Mapping[str, Blocks]) -> Parts:
 
 
 def measure_part(blocks: Sequence[Block], ours: Sequence[Block]) -> dict[str, Any]:
-    """Return the figures of some blocks, with what they cost on average; milliseconds are wall time.
+    """Return the figures of some blocks, with what they cost on average; milliseconds are processor time.
 
     ours: the blocks of Perdure for the same questions, which are told or not told more often.
     """
@@ -144,6 +142,27 @@ def _iterate_block_rows(blocks_by_system: Mapping[str, Blocks]) -> Iterator[dict
                     "tells_wrong": block.tells_wrong(), "ms": round(block.took_ms, 2),
                     "items": [[item.turn_id, item.n_tokens, item.text] for item in block.items],
                 }  # fmt: skip
+
+
+def keep_rows(result: Mapping[str, Any], outside: Sequence[str], results: Path = RESULTS) -> None:
+    """Keep the own rows of a set in one result and each outside system in one of its own, so that others stay."""
+    run = {name: value for name, value in result.items() if name not in ("parts", "costs", "problems")}
+    own = [name for name in result["costs"] if name not in outside]
+    measured = [name for name in outside if name not in result["problems"]]
+    for file, systems in (
+        (f"{result['set']}.json", own),
+        *((f"{result['set']}/{name}.json", [name]) for name in measured),
+    ):
+        parts = {part: {name: rows[name] for name in systems} for part, rows in result["parts"].items()}
+        write_result(
+            results / file, {**run, "parts": parts, "costs": {name: result["costs"][name] for name in systems}}
+        )
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a result as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def list_outside(options: argparse.Namespace) -> list[Outside]:
@@ -197,12 +216,13 @@ def main() -> None:
         if missing := [str(source) for source in sources if not source.exists()]:
             print(f"{name}: skipped, there is no {missing[0]}")
             continue
-        result = {**describe_run(), "network": not is_offline, **measure_set(name, sources, options)}
-        body = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-        (options.out / f"{name}.json").write_text(body, encoding="utf-8")
+        run = {**describe_run(), "network": not is_offline}
+        with timed() as clock:
+            measured = measure_set(name, sources, options)
+        result = {**run, "took_s": round(clock.wall_s), "cpu_s": round(clock.cpu_s), **measured}
+        write_result(options.out / f"{name}.json", result)
         if options.write:
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            (RESULTS / f"{name}.json").write_text(body, encoding="utf-8")
+            keep_rows(result, [system.name for system in options.outside])
         print(render_set(result), flush=True)
     if options.write:
         write_page(PAGE)

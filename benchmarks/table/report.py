@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,18 @@ _CONDITIONS: Columns = (
 _SHARES = ("told", "told as long", "first", "told in 400", "words told", "old first", "silent")
 
 
-def render_set(result: Figures) -> str:
-    """Return the tables of one result."""
+def render_set(result: Figures, outside: Sequence[Figures] = ()) -> str:
+    """Return the tables of one result, with the rows of other systems from results of their own."""
     name = result["set"]
-    parts: Figures = result["parts"]
-    lines = [f"### {name}", "", _describe(result), ""]
+    parts = {part: {**rows} for part, rows in result["parts"].items()}
+    costs = {**result["costs"]}
+    runs: dict[str, list[str]] = {_describe(result): []}
+    for other in outside:
+        runs.setdefault(_describe(other), []).extend(other["costs"])
+        costs |= other["costs"]
+        for part, rows in other["parts"].items():
+            parts[part] |= rows
+    lines = [f"### {name}", "", *(f"{_name_rows(names)}{run}\n" for run, names in runs.items())]
     if set(parts) == set(CONDITIONS):
         lines += _render(_CONDITIONS, parts, tokens=("present", "absent"))
     else:
@@ -43,9 +50,13 @@ def render_set(result: Figures) -> str:
             n_silence = max(row["n"] for row in rows.values()) - _count_answerable(rows)
             lines += [f"{part}: {_count_answerable(rows)} questions, {n_silence} that deserve silence", ""]
             lines += [*_render(columns, parts, tokens=(part,)), ""]
-    lines += ["", *_render_costs(result)]
-    lines += [f"- {system}: not measured, {reason}" for system, reason in result["problems"].items()]
+    lines += ["", *_render_costs(costs)]
+    lines += [f"- {system}: not measured, {reason}" for system, reason in result.get("problems", {}).items()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _name_rows(systems: Sequence[str]) -> str:
+    return f"Rows of {', '.join(systems)}: " if systems else ""
 
 
 def _count_answerable(rows: Mapping[str, Figures]) -> int:
@@ -56,9 +67,10 @@ def _describe(result: Figures) -> str:
     machine = result["machine"]
     load = " ".join(str(value) for value in machine["load"])
     network = "with the machine's network" if result["network"] else "without a network"
+    took = f"; {result['took_s']} s, own processor time {result['cpu_s']} s" if result["took_s"] is not None else ""
     return (
         f"`{result['command']}`, commit {result['commit']}, {machine['at']}, {machine['cpu']}, {machine['n_cpus']} "
-        f"cores, load {load} (1, 5, 15 minutes), {network}."
+        f"cores, load {load} (1, 5, 15 minutes), {network}{took}."
     )
 
 
@@ -69,16 +81,16 @@ def _render(columns: Columns, parts: Mapping[str, Mapping[str, Figures]], tokens
     is_one_part = len(tokens) == 1
     if is_one_part:
         headings.insert(2, "Perdure tells more")
-    lines = [f"| system | {' | '.join(headings)} | ms p50, p95 |", "|---" * (len(headings) + 2) + "|"]
+    lines = [f"| system | {' | '.join(headings)} | processor ms p50, p95 |", "|---" * (len(headings) + 2) + "|"]
     for system in parts[columns[0][1]]:
         is_placebo = system == "placebo"
         cells = [
-            "–" if is_placebo and figure == "silent" else _format_share(parts[part][system].get(figure))
+            "–" if is_placebo and figure == "silent" else _format_figure(parts[part][system], figure)
             for _, part, figure in columns
         ]
         if is_one_part:
-            difference = parts[tokens[0]][system]["Perdure over it"]
-            cells.insert(2, "–" if system == "Perdure" else _format_share(difference))
+            row = parts[tokens[0]][system]
+            cells.insert(2, "–" if system == "Perdure" else _format_figure(row, "Perdure over it"))
         cells += [_format_count(parts[part][system]["all tokens"]) for part in tokens]
         times = [parts[tokens[0]][system][name] for name in ("p50 ms", "p95 ms")]
         cells.append(", ".join(f"{value:.1f}" for value in times) if times[1] else "–")
@@ -86,23 +98,49 @@ def _render(columns: Columns, parts: Mapping[str, Mapping[str, Figures]], tokens
     return lines
 
 
-def _render_costs(result: Figures) -> list[str]:
+def _render_costs(costs: Figures) -> list[str]:
     lines = [
-        "| system | seconds to take it in | megabytes | tokens spent on writing | machines it tried to reach |",
+        "| system | processor s to take it in | megabytes | tokens spent on writing | machines it tried to reach |",
         "|---|---|---|---|---|",
     ]
-    for system, cost in result["costs"].items():
+    for system, cost in costs.items():
         if cost:
-            took = "–" if cost["took_s"] is None else f"{cost['took_s']:.1f}"
+            took = "–" if cost["cpu_s"] is None else f"{cost['cpu_s']:.1f}"
             written = "not known" if cost["tokens_written"] is None else f"{cost['tokens_written']:,}"
             hosts = ", ".join(cost["hosts"]) or "none"
             lines.append(f"| {system} | {took} | {cost['mb']:.2f} | {written} | {hosts} |")
     return [*lines, ""]
 
 
-def _format_share(share: Mapping[str, float] | None) -> str:
+def _format_figure(row: Figures, figure: str) -> str:
+    share: Mapping[str, float] | None = row.get(figure)
     if share is None:
         return "–"
+    if figure == "silent":
+        n = row["n"] - row["n_answerable"]
+    elif figure in ("old first", "both told"):
+        n = sum(row["rules"].values())
+    else:
+        n = row["n_answerable"] or row["n"]
+    return _format_share(widen(share, n, is_difference=figure == "Perdure over it"))
+
+
+def widen(share: Mapping[str, float], n: int, *, is_difference: bool = False) -> Mapping[str, float]:
+    """Return a share of n questions; one that no resample can change gets the exact bound of 95 % instead.
+
+    If none of n questions shows something, its true share is below 1 - 0.05 ** (1 / n) with 95 %.
+
+    >>> widen({"at": 1.0, "low": 1.0, "high": 1.0}, 3)["low"]
+    0.3684031498640387
+    """
+    if not share["low"] == share["high"] == share["at"]:
+        return share
+    width = 1 - 0.05 ** (1 / n)
+    lowest = -1.0 if is_difference else 0.0
+    return {"at": share["at"], "low": max(lowest, share["at"] - width), "high": min(1.0, share["at"] + width)}
+
+
+def _format_share(share: Mapping[str, float]) -> str:
     return f"{100 * share['at']:.0f} [{100 * share['low']:.0f}, {100 * share['high']:.0f}]"
 
 
@@ -112,8 +150,13 @@ def _format_count(count: Mapping[str, float]) -> str:
 
 def render_all(results: Path = RESULTS) -> str:
     """Return the tables of all kept results."""
-    paths = [results / f"{name}.json" for name in ORDER]
-    return "\n".join(render_set(json.loads(path.read_text(encoding="utf-8"))) for path in paths if path.exists())
+    sets = [(results / f"{name}.json", sorted((results / name).glob("*.json"))) for name in ORDER]
+    return "\n".join(render_set(_read(own), list(map(_read, others))) for own, others in sets if own.exists())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
 
 
 def write_page(page: Path, results: Path = RESULTS) -> None:

@@ -1,28 +1,33 @@
 """The systems of the table: those that are asked in this process, and those that answer from a process of their own.
 
 Each is asked the same questions of the same texts. What it returned is kept in a file for each set and system, a line
-for each question: of a system with a process of its own, a run that ended goes on from there.
+for each question: of a system with a process of its own, a run that ended goes on from there. Times are processor
+times, so that they do not depend on what else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shlex
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import disk_use_of
+from benchmarks.common import disk_use_of, find_commit
 from benchmarks.peers.__main__ import Driven, command
 from benchmarks.peers.install import PEERS, ROOT, model, python_of
+from benchmarks.peers.serve import read_cpu_s
 from perdure import text
-from perdure.eval.block_sets import Block, BlockItem, BlockQuestion, BlockSet, list_scopes
+from perdure.eval.block_sets import Block, BlockItem, BlockQuestion, BlockSet, list_scopes, open_set
 from perdure.eval.block_ways import N_SEARCHED, Ways, excerpt_hits, list_pieces
 from perdure.eval.datasets import read_rows
 from perdure.models.cost_meter import Meter
@@ -38,6 +43,26 @@ Blocks = dict[str, list[Block]]  # scope -> the block for each question
 Cost = dict[str, Any]
 
 
+@contextmanager
+def open_homes(sources: Sequence[Path], folder: Path) -> Iterator[tuple[BlockSet, float | None]]:
+    """Yield a set with its homes in a folder, and the processor seconds that they took to make.
+
+    Homes of this commit are used again, those of another are made anew. A note beside the folder names the commit, and
+    the seconds: none for homes whose making was interrupted and went on.
+    """
+    note, commit = folder.with_name(f"{folder.name}.json"), find_commit()
+    is_new = not note.exists() or json.loads(note.read_text())["commit"] != commit
+    if is_new:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps({"commit": commit, "cpu_s": None}) + "\n")
+    began_s = read_cpu_s()
+    with open_set(sources, folder, vectors=True, stated=True) as block_set:
+        if is_new:
+            note.write_text(json.dumps({"commit": commit, "cpu_s": round(read_cpu_s() - began_s, 1)}) + "\n")
+        yield block_set, json.loads(note.read_text())["cpu_s"]
+
+
 class AnswerFile:
     """What one system told on one set, a line each."""
 
@@ -46,9 +71,9 @@ class AnswerFile:
         rows = list(read_rows(path)) if path.exists() else []
         self.answers: dict[Key, dict[str, Any]] = {(row["scope"], row["user"], row["question"]): row for row in rows}
 
-    def add(self, key: Key, told: Sequence[Any], took_ms: float) -> None:
+    def add(self, key: Key, told: Sequence[Any], cpu_ms: float) -> None:
         """Keep one answer: ids of texts, or its own words."""
-        row = dict(zip(("scope", "user", "question"), key, strict=True), told=told, ms=round(took_ms, 2))
+        row = dict(zip(("scope", "user", "question"), key, strict=True), told=told, ms=round(cpu_ms, 2))
         self.answers[key] = row
         with self._path.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -77,12 +102,14 @@ class OwnSystems:
 
     def _ask(self, question: BlockQuestion, is_everywhere: bool) -> dict[str, Block]:
         ways = self._ways[question.user]
-        recalled = ways.recall(question, is_everywhere)
+        recalled, *searched = (
+            ask_on_the_clock(way, question, is_everywhere)
+            for way in (ways.recall, ways.search_like_grep, ways.search_plain_text)
+        )
         blocks = {
             "none": Block(question, ()),
             "placebo": cut_block(ways.draw_turns(question, is_everywhere), recalled.n_tokens),
-            "grep": ways.search_like_grep(question, is_everywhere),
-            "FTS5": ways.search_plain_text(question, is_everywhere),
+            **dict(zip(("grep", "FTS5"), searched, strict=True)),
             "Perdure": recalled,
         }
         if self._host_lines:
@@ -90,14 +117,14 @@ class OwnSystems:
             blocks["host file"] = Block(question, (BlockItem("", lines, text.tokens(lines)),))
         return blocks
 
-    def cost(self, took_s: float | None, hosts: Sequence[str]) -> dict[str, Cost]:
-        """Return the costs of each; took_s: seconds to take the set in, None where that is not known."""
+    def cost(self, cpu_s: float | None, hosts: Sequence[str]) -> dict[str, Cost]:
+        """Return the costs of each; cpu_s: processor seconds to take the set in, None where that is not known."""
         homes = self._set.homes.values()
         n_bytes = sum(len(piece.text.encode()) for home in homes for piece in list_pieces(home))
         meters = (Meter(home.path, now=lambda: datetime.now(UTC)) for home in homes)
         n_tokens = sum(meter.read_spending()["month"].n_tokens for meter in meters)
-        texts = {"mb": n_bytes / 1e6, "tokens_written": 0, "took_s": 0.0, "hosts": []}
-        kept = {"mb": 0.0, "tokens_written": n_tokens, "took_s": took_s, "hosts": list(hosts)}
+        texts = {"mb": n_bytes / 1e6, "tokens_written": 0, "cpu_s": 0.0, "hosts": []}
+        kept = {"mb": 0.0, "tokens_written": n_tokens, "cpu_s": cpu_s, "hosts": list(hosts)}
         host_bytes = sum(len(line) + 1 for lines in self._host_lines.values() for line in lines)
         return {
             "none": {**texts, "mb": 0.0}, "placebo": {**texts, "mb": 0.0}, "grep": texts,
@@ -105,6 +132,15 @@ class OwnSystems:
             "Perdure": kept,
             **({"host file": {**texts, "mb": host_bytes / 1e6, "tokens_written": None}} if self._host_lines else {}),
         }  # fmt: skip
+
+
+def ask_on_the_clock(
+    way: Callable[[BlockQuestion, bool], Block], question: BlockQuestion, is_everywhere: bool
+) -> Block:
+    """Return what a way tells, with the processor time that it took."""
+    began_s = read_cpu_s()
+    block = way(question, is_everywhere)
+    return replace(block, took_ms=(read_cpu_s() - began_s) * 1000)
 
 
 def cut_block(block: Block, n_tokens: int) -> Block:
@@ -163,15 +199,17 @@ class OutsideRun:
     """One outside system on one set."""
 
     def __init__(self, system: Outside, block_set: BlockSet, out: Path) -> None:
-        """out: the path of its files, without their suffix."""
+        """out: the beginning of its files' paths; a digest of the texts follows, so that others are asked anew."""
         self._system = system
         self._set = block_set
-        self._file = AnswerFile(out.with_suffix(".jsonl"))
-        self._cost_path = out.with_suffix(".cost.json")
         self._pieces = {
             user: {f"{piece.turn_id}#{piece.chunk}": piece for piece in sort_pieces(list_pieces(home))}
             for user, home in block_set.homes.items()
         }
+        texts = [(user, name, piece.text) for user, pieces in self._pieces.items() for name, piece in pieces.items()]
+        digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:8]
+        self._file = AnswerFile(out.with_name(f"{out.name}-{digest}.jsonl"))
+        self._cost_path = out.with_name(f"{out.name}-{digest}.cost.json")
 
     def ask_all(self) -> tuple[Blocks, Cost] | str:
         """Return scope -> its blocks, and what it cost; or the reason why the system could not answer."""
@@ -220,7 +258,7 @@ class OutsideRun:
         tokens = [answer["tokens_written"] for answer in answers]
         cost = {
             "mb": disk_use_of(folder) / 1e6, "tokens_written": None if None in tokens else sum(tokens),
-            "took_s": round(sum(answer["took_s"] for answer in answers), 1), "hosts": answers[-1]["hosts"],
+            "cpu_s": round(sum(answer["cpu_s"] for answer in answers), 1), "hosts": answers[-1]["hosts"],
         }  # fmt: skip
         self._cost_path.write_text(json.dumps(cost) + "\n", encoding="utf-8")
 
@@ -231,7 +269,7 @@ class OutsideRun:
                 if key not in self._file.answers:
                     project = "" if is_everywhere else question.project or ""
                     answer = driven.say(ask=question.text, group=question.user, k=N_SEARCHED, project=project)
-                    self._file.add(key, answer["told"], answer["took_ms"])
+                    self._file.add(key, answer["told"], answer["cpu_ms"])
 
 
 def sort_pieces(pieces: Sequence[Hit]) -> list[Hit]:

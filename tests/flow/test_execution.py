@@ -75,6 +75,17 @@ def test_model_that_fails_ends_its_task(tmp_path: Path) -> None:
     assert (result.outcome, result.n_calls) == ("failed", 0)
 
 
+def test_run_that_was_done_is_not_done_again(tmp_path: Path) -> None:
+    """The second measurement has the results of the first, though its model would fail; a new arm is done."""
+    path, task = tmp_path / "runs.jsonl", make_task("it listens on 48642")
+    first = execution.ResultFile(path).do_once(task, "prompt", execution.BelievingModel(task).open_chat)
+    again = execution.ResultFile(path)
+    failing = ScriptedChat([ModelFault("down")])
+    assert again.do_once(task, "prompt", lambda: failing) == first
+    assert again.do_once(task, "tool", lambda: failing).outcome == "failed"
+    assert len(path.read_text().splitlines()) == 2
+
+
 def test_arms_are_compared_on_the_same_tasks() -> None:
     """Two tasks: bare does none, the arm one of them, so one half more."""
     result = execution.TaskResult

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARK = re.compile(r"<!-- figure: (.+?) = ([\w./-]+\.json)#(.+?)( %)? -->")
-NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"−?\d[\d,]*(?:\.\d+)?")
 
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="the benchmarks are not here (run from the checkout)")
 
@@ -44,7 +44,7 @@ def read_values(file: str, path: str) -> list[float]:
 
 def is_true(text: str, values: list[float]) -> bool:
     """Return True if the numbers of a figure, as they are written, are the first of the values."""
-    numbers = [number.strip(",").replace(",", "") for number in NUMBER.findall(text)]
+    numbers = [number.strip(",").replace(",", "").replace("−", "-") for number in NUMBER.findall(text)]
     assert numbers, text
     pairs = zip(numbers, [100 * value if "%" in text else value for value in values], strict=False)
     return len(numbers) <= len(values) and all(
@@ -68,6 +68,7 @@ def test_figure_is_that_of_its_result(mark: tuple[str, str, str, str, str, str])
         ("88 %", [0.8846], True), ("87 %", [0.8846], False), ("2,325", [2325], True), ("0.9 x", [0.86], True),
         ("57.8", [57.86], False), ("58 % [48, 67]", [0.5779, 0.4795, 0.6689], True), ("58 %", [0.5779, 0.4, 0.7], True),
         ("58 % [48, 68]", [0.5779, 0.4795, 0.6689], False), ("58 % [48, 67]", [0.5779], False),
+        ("−8 % [−29, 12]", [-0.0833, -0.2917, 0.125], True), ("8 % [−29, 12]", [-0.0833, -0.2917, 0.125], False),
     ],
 )  # fmt: skip
 def test_figure_is_compared_as_it_is_rounded(text: str, values: list[float], is_so: bool) -> None:

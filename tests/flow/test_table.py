@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -56,6 +58,88 @@ def test_adapter_of_the_page_answers_and_is_not_asked_twice(tmp_path: Path, monk
             item.turn_id for item in blocks["whole memory"][0].items
         ]
         assert systems.OutsideRun(gone, block_set, tmp_path / "other").ask_all() == "not installed: no such package"
+
+
+@pytest.mark.slow
+def test_command_goes_on_after_a_kill_and_skips_sets_that_are_not_here(tmp_path: Path) -> None:
+    """The adapter of the page is killed with the run while it answers; then it is asked only for the rest."""
+    (adapter,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    script = tmp_path / "my_adapter.py"
+    script.write_text(
+        adapter.replace("def ask(", "import time\n\n\ndef ask(").replace(
+            "    words =", "    time.sleep(0.1)\n    words ="
+        )
+    )
+    command = [
+        sys.executable, "-m", "benchmarks.table", "--sets", "amended", "sde_dev", "coding", "--out", str(tmp_path),
+        "--data", str(tmp_path / "none"), "--transcripts", str(tmp_path / "none"),
+        "--adapter", f"mine={sys.executable} {script}",
+    ]  # fmt: skip
+    first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while first.poll() is None and count_lines(tmp_path) < 3:
+        time.sleep(0.02)
+    first.kill()
+    first.wait()
+    n_before = count_lines(tmp_path)
+    assert 3 <= n_before < 24
+    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r"^(\w+): skipped, there is no", second.stdout, re.MULTILINE) == ["sde_dev", "coding"]
+    assert "| mine |" in second.stdout
+    assert count_lines(tmp_path) == 24
+    result = json.loads((tmp_path / "amended.json").read_text())
+    assert result["parts"]["whole memory"]["mine"]["n"] == 24
+    assert result["costs"]["Perdure"]["cpu_s"] > 0
+
+
+def count_lines(out: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in out.glob("amended-mine-*.jsonl"))
+
+
+def test_homes_of_another_commit_are_made_anew(tmp_path: Path) -> None:
+    source, folder, note = write_set(tmp_path / "set"), tmp_path / "homes" / "set", tmp_path / "homes" / "set.json"
+    with systems.open_homes([source], folder) as (_, cpu_s):
+        assert cpu_s > 0
+    (folder / "mark").touch()
+    with systems.open_homes([source], folder) as (_, again_s):
+        assert again_s == cpu_s
+    note.write_text(json.dumps({"commit": systems.find_commit(), "cpu_s": None}))
+    with systems.open_homes([source], folder) as (_, unknown_s):
+        assert unknown_s is None and (folder / "mark").exists()
+    note.write_text(json.dumps({"commit": "0123456789ab", "cpu_s": 1.0}))
+    with systems.open_homes([source], folder):
+        assert not (folder / "mark").exists()
+
+
+def test_each_outside_system_is_a_result_of_its_own(tmp_path: Path) -> None:
+    """Own rows are measured again without the peer: its row stays, with the run that made it."""
+    figures = json.loads((ROOT / "benchmarks/results/table/amended.json").read_text())
+    rows = figures["parts"]["whole memory"]
+    result = {
+        **figures,
+        "parts": {"whole memory": {**rows, "peer": rows["FTS5"]}},
+        "costs": {**figures["costs"], "peer": figures["costs"]["FTS5"]},
+        "problems": {"gone": "no program"},
+    }
+    table.keep_rows({**result, "commit": "0123456789ab"}, ["peer", "gone"], tmp_path)
+    table.keep_rows(figures | {"problems": {}}, [], tmp_path)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")) == [
+        "amended.json",
+        "amended/peer.json",
+    ]
+    page = report.render_all(tmp_path)
+    assert "Rows of peer: " in page and "commit 0123456789ab" in page
+    assert len(re.findall(r"^\| peer \|", page, re.MULTILINE)) == 2
+    assert len(re.findall(r"^\| FTS5 \|", page, re.MULTILINE)) == 2
+
+
+def test_share_that_no_resample_changes_gets_the_exact_bound() -> None:
+    """0 of 24: 1 - 0.05 ** (1 / 24) = 0.117. 3 of 3: 0.05 ** (1 / 3) = 0.368. Two that never differ: both ways."""
+    none, every = (dict.fromkeys(("at", "low", "high"), value) for value in (0.0, 1.0))
+    assert report.widen(none, 24) == {"at": 0.0, "low": 0.0, "high": pytest.approx(0.117, abs=0.001)}
+    assert report.widen(every, 3) == {"at": 1.0, "low": pytest.approx(0.368, abs=0.001), "high": 1.0}
+    assert report.widen(none, 24, is_difference=True)["low"] == pytest.approx(-0.117, abs=0.001)
+    some = {"at": 0.5, "low": 0.3, "high": 0.7}
+    assert report.widen(some, 24) == some
 
 
 def test_adapter_may_be_one_program_and_is_refused_without_a_command(tmp_path: Path) -> None:
