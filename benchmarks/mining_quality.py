@@ -39,7 +39,7 @@ class NarrowChat:
 
 def open_small_model() -> NarrowChat:
     """The model of the tests. Raises local_model.Missing without it."""
-    role = RoleConfig(provider="gguf", model=str(local_model.file()), max_output_tokens=1500, timeout_s=900)
+    role = RoleConfig(provider="gguf", model=str(local_model.file()), max_output_tokens=1500, timeout_s=3600)
     return NarrowChat(GgufChat(read_model_settings("miner", role)))
 
 

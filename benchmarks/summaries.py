@@ -1,7 +1,7 @@
 """What details are lost after one, two and three summaries, by who writes them (docs/evaluation/compaction.md).
 
     python -m benchmarks.summaries --keep            # rules and a scripted summariser, four long conversations: 3 min
-    python -m benchmarks.summaries --small --keep    # and the small model (`make model`), two short ones: 6 min alone
+    python -m benchmarks.summaries --small --keep    # and the small model (`make model`), a short one: 4 min alone
 
 The small model does not stop before its limit, and the product takes a summary that was cut off for a failure. Here its
 whole lines count, so that there is something to measure.
@@ -21,7 +21,7 @@ from rig import local_model
 N_SUMMARIES = (1, 2, 3)
 HALF = "held_out"  # written after the rules were frozen; four facts of each kind
 LONG, N_LONG = 250, 4  # rounds of a conversation (60,000 tokens), conversations
-SHORT, N_SHORT = 24, 2  # 6,000 tokens: the small model reads slowly
+SHORT, N_SHORT = 16, 1  # 4,000 tokens: the small model reads slowly
 SHORT_SESSION = {"tail_rounds": 3, "tail_tokens": 900, "summary_tokens": 600, "recall_tokens": 300}  # a tenth of it
 
 

@@ -70,7 +70,10 @@ def test_mining_is_scored_from_recorded_answers(run, tmp_path):
     assert miners["every message"]["parts"]["held_out"]["recall"]["at"] == 1.0
     assert "m, held_out" in run("--mining", "--answers", "answers.jsonl").stdout
     (tmp_path / "answers.jsonl").write_text(json.dumps(rows[0]._asdict()) + "\n")
-    assert "no answer to 15 of 16 batches" in run("--mining", "--answers", "answers.jsonl").stderr
+    miners = json.loads(run("--mining", "--answers", "answers.jsonl", "--json").stdout)["result"]["miners"]
+    assert miners["m"]["parts"]["all"]["n"] == 10 and miners["rules"]["parts"]["all"]["n"] == 160
+    (tmp_path / "answers.jsonl").write_text(json.dumps(rows[0]._replace(key="another")._asdict()) + "\n")
+    assert "no answer to any of these batches" in run("--mining", "--answers", "answers.jsonl").stderr
 
 
 def test_no_miner_in_the_settings_cannot_be_asked(run, tmp_path):

@@ -393,7 +393,7 @@ def make_lossy_summariser() -> ScriptedChat:
 
 def open_summariser(path: Path) -> Chat:
     """Return the model of a GGUF file."""
-    role = RoleConfig(provider="gguf", model=str(path), max_output_tokens=400, timeout_s=900)
+    role = RoleConfig(provider="gguf", model=str(path), max_output_tokens=400, timeout_s=3600)
     return GgufChat(read_model_settings("summariser", role))
 
 

@@ -102,7 +102,7 @@ class MiningReport:
 def run(answers: Path | None = None, *, half: str | None = None, n_batches: int = N_BATCHES) -> MiningReport:
     """Score the recorded answers of a file beside the rules and the messages as they are.
 
-    Raises UsageError if the file is not there, or has no answer to a batch.
+    Of a file that lacks some batches the others are scored. Raises UsageError if the file is not there, or has none.
     """
     if half not in (None, *HALVES):
         raise UsageError(f"half {half!r} (known: {', '.join(HALVES)})")
@@ -111,10 +111,11 @@ def run(answers: Path | None = None, *, half: str | None = None, n_batches: int 
     wrong: list[str] = []
     if answers is not None:
         recorded = load_answers(answers)
-        if missing := sum(batch.key not in recorded for batch in batches):
-            raise UsageError(f"{answers} has no answer to {missing} of {len(batches)} batches: ask with --ask")
+        answered_batches = [batch for batch in batches if batch.key in recorded]
+        if not answered_batches:
+            raise UsageError(f"{answers} has no answer to any of these batches: ask with --ask")
         name = next(iter(recorded.values())).model
-        miners[name], wrong = score_answers(batches, recorded)
+        miners[name], wrong = score_answers(answered_batches, recorded)
     return MiningReport({"n_messages": sum(len(batch.messages) for batch in batches), "miners": miners}, wrong)
 
 
@@ -122,22 +123,27 @@ def run(answers: Path | None = None, *, half: str | None = None, n_batches: int 
 
 
 def make_batches(n_batches: int = N_BATCHES) -> list[MiningBatch]:
-    """Return the batches of each half: its first messages in the order of their digests."""
+    """Return the batches of both halves in turn: the first messages of each in the order of their digests."""
     messages = sorted(load_written_messages(), key=lambda message: digest_text(message.text))
-    batches = []
-    for half in HALVES:
-        own_messages = [message for message in messages if message.half == half][: n_batches * BATCH_SIZE]
-        for start in range(0, len(own_messages), BATCH_SIZE):
-            batch_messages = tuple(own_messages[start : start + BATCH_SIZE])
-            key = digest_text("\0".join(message.text for message in batch_messages))[:16]
-            batches.append(MiningBatch(key, half, batch_messages))
-    return batches
+    batches_by_half = [
+        [
+            _make_batch(half, own_messages[start : start + BATCH_SIZE])
+            for start in range(0, n_batches * BATCH_SIZE, BATCH_SIZE)
+        ]
+        for half in HALVES
+        if (own_messages := [message for message in messages if message.half == half])
+    ]
+    return [batch for pair in zip(*batches_by_half, strict=True) for batch in pair]
+
+
+def _make_batch(half: str, messages: Sequence[LabelledMessage]) -> MiningBatch:
+    return MiningBatch(digest_text("\0".join(message.text for message in messages))[:16], half, tuple(messages))
 
 
 def build_messages(batch: MiningBatch) -> list[ChatMessage]:
     """Return what the model is asked about a batch, as `mine` asks it."""
     question_text, _ = mining_question.build_question(
-        to_mining_input(batch).messages, (), (), nonce=_NONCE, max_tokens=MAX_QUESTION_TOKENS
+        to_mining_input(batch).messages, (), nonce=_NONCE, max_tokens=MAX_QUESTION_TOKENS
     )
     return [ChatMessage("system", mining_question.SYSTEM_PROMPT), ChatMessage("user", question_text)]
 

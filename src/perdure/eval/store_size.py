@@ -26,7 +26,6 @@ from perdure.eval.recall_quality import SHIPPED, is_answerable
 from perdure.home import Home, open_home
 from perdure.memories import consolidate
 from perdure.memories.cue_use import compute_expected_share
-from perdure.memories.proposals import PROPOSAL_KINDS, ProposalKind
 from perdure.memories.store import MAX_TEXT_BYTES, MemoryDraft
 from perdure.models.embedder import Embedder
 from perdure.text import tokens
@@ -222,10 +221,10 @@ def _measure_stores(
     stores: Mapping[str, GroupMemory], questions: Sequence[EvalQuestion]
 ) -> Iterator[tuple[StoreKey, StoreMeasurement]]:
     yield (WHOLE, 1.0), measure_store(stores, questions)
-    with _consolidated(stores, kinds=[kind for kind in PROPOSAL_KINDS if kind != "retire"]):
+    with _consolidated(stores):
         yield (TIDIED, 1.0), measure_store(stores, questions)
     smaller_stores: dict[str, Callable[[], AbstractContextManager[None]]] = {
-        CONSOLIDATED: lambda: _consolidated(stores)
+        CONSOLIDATED: partial(_consolidated, stores, with_unused=True)
     }
     smaller_stores |= {way: partial(_retired_unused, stores, n_told) for n_told, way in RETIRED.items()}
     for way, shrink in smaller_stores.items():
@@ -234,7 +233,7 @@ def _measure_stores(
             budgets = _count_group_tokens(stores)
         yield (way + RANDOM_ALIKE, 1.0), _measure_draws(stores, questions, budgets)
     whole_budgets = _count_group_tokens(stores)
-    with _consolidated(stores), _retired(stores, sort_by_use, _scale(whole_budgets, HALF)):
+    with _consolidated(stores, with_unused=True), _retired(stores, sort_by_use, _scale(whole_budgets, HALF)):
         yield (CONSOLIDATED_HALF, HALF), measure_store(stores, questions)
     for share in SHARES:
         budgets = _scale(whole_budgets, share)
@@ -361,15 +360,18 @@ def sort_by_use(memories: Sequence[Memory]) -> list[Memory]:
 
 
 @contextmanager
-def _consolidated(
-    stores: Mapping[str, GroupMemory], *, kinds: Sequence[ProposalKind] = PROPOSAL_KINDS
-) -> Iterator[None]:
-    """Apply every proposal of `consolidate` in each store, of some kinds, and undo it at the end."""
+def _consolidated(stores: Mapping[str, GroupMemory], *, with_unused: bool = False) -> Iterator[None]:
+    """Apply every proposal of `consolidate` in each store, and undo it at the end.
+
+    with_unused: also those to retire what was told often and never used, which have to be asked for.
+    """
     undone_stores = []
     for store in stores.values():
         asked_at = store.asked_at or find_bench_time(store.docs)
         memories = replace(store.home.memories, now=partial(_return_time, asked_at))
-        ids = [offer.proposal_id for offer in consolidate.list_proposals(memories) if offer.kind in kinds]
+        offers = consolidate.list_proposals(memories)
+        offers += consolidate.list_proposals(memories, kind="retire") if with_unused else []
+        ids = [offer.proposal_id for offer in offers]
         result = consolidate.apply_proposals(memories, ids)
         for proposal in result.proposals:
             for memory in proposal.new_memories:

@@ -68,7 +68,7 @@ def test_a_right_memory_that_names_another_message_is_not_cited() -> None:
 
 def test_batches_are_ten_unlike_messages_of_one_half() -> None:
     batches = mining_quality.make_batches(2)
-    assert [batch.half for batch in batches] == ["dev", "dev", "held_out", "held_out"]
+    assert [batch.half for batch in batches] == ["dev", "held_out", "dev", "held_out"]
     assert all(len(batch.messages) == 10 and {m.half for m in batch.messages} == {batch.half} for batch in batches)
     assert len({m.text for batch in batches for m in batch.messages}) == 40
     labelled = [bool(m.spans) for batch in mining_quality.make_batches() for m in batch.messages]

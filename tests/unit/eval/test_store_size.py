@@ -53,3 +53,8 @@ def test_halves_are_put_together():
     whole = StoreMeasurement([1.0], [1.0], [(10, 100)])
     whole.extend(StoreMeasurement([0.0, 0.5], [0.0, 1.0], [(20, 200)]))
     assert (whole.told, whole.sizes) == ([1.0, 0.0, 0.5], [(10, 100), (20, 200)])
+
+
+def test_the_useful_share_of_draws_leaves_out_where_nothing_was_told():
+    """Told in two of three draws: one cue of two answers, then none of one: the mean is 1/4."""
+    assert store_size._average([0.5, None, 0.0]) == 0.25 and store_size._average([None, None]) is None
