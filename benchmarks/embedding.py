@@ -2,7 +2,6 @@
 
     python -m benchmarks.embedding quality      # each tier alone, and 0.5 / 0.5 with BM25, beside BM25 alone
     python -m benchmarks.embedding precision    # neighbours and quality after int8 and fp16
-    python -m benchmarks.embedding shortened    # the same with the first numbers of each vector only (shorten_to)
     python -m benchmarks.embedding reference    # our int8 models and batches against float32 (needs onnx, and .cache)
     python -m benchmarks.embedding speed        # texts a second, load, query, memory: each in a process of its own
     python -m benchmarks.embedding texts        # kinds of text in real transcripts, and what each costs
@@ -48,7 +47,6 @@ from perdure.models.embedder import (
     Vectors,
     quantise,
     restore,
-    shorten,
     to_unit_length,
 )
 from perdure.models.lanes import EmbeddingLanes
@@ -63,7 +61,6 @@ TIERS: dict[str, Callable[[int], Embedder]] = {
 }
 APART = "5-adversarial"
 K = 50
-CUTS = (256, 192, 128, 64, 32)  # numbers of a vector that are kept
 
 
 # ------------------------------------------------------------------------------------------------------- quality
@@ -143,7 +140,7 @@ def quality(data: Path) -> None:
     for name in SETS:
         found = load(data / "retrieval", name)
         rows = []
-        for label, run in _runs(module, found, {t: _vectors(t, found) for t in TIERS}).items():
+        for label, run in rank_questions(module, found, {t: _vectors(t, found) for t in TIERS}).items():
             average, _ = module.score(run, found.queries, exclude=(APART,))
             rows.append({"of": label, **{m: round(average["ALL"][m] * 100, 1) for m in SHOWN}})
         result[name] = rows
@@ -159,7 +156,9 @@ def _vectors(tier: str, found: Any) -> tuple[Vectors, Vectors]:
     )
 
 
-def _runs(module: ModuleType, found: Any, tiers: dict[str, tuple[Vectors, Vectors]]) -> dict[str, list[dict[str, Any]]]:
+def rank_questions(
+    module: ModuleType, found: Any, tiers: dict[str, tuple[Vectors, Vectors]]
+) -> dict[str, list[dict[str, Any]]]:
     """Rankings of every question: BM25, each tier alone, each tier fused with BM25."""
     cut = pieces(found.docs)
     groups: dict[str, list[int]] = {}
@@ -202,7 +201,7 @@ def precision(data: Path) -> None:
                 "fp16": to_unit_length(docs.astype(np.float16)),
                 "int8": restore(quantise(docs)),
             }.items():
-                run = _runs(module, found, {tier: (kept, queries)})[tier]
+                run = rank_questions(module, found, {tier: (kept, queries)})[tier]
                 average, _ = module.score(run, found.queries, exclude=(APART,))
                 rows.append({
                     "set": name, "tier": tier, "kept as": label, "bytes": _bytes(label, docs.shape[1]),
@@ -212,28 +211,6 @@ def precision(data: Path) -> None:
                 })  # fmt: skip
     table("vectors as they are kept", rows)
     save("embedding-precision", {"kept": rows})
-
-
-def shortened(data: Path) -> None:
-    """R@10 and nearest neighbours with only the first numbers of each vector, as `shorten_to` keeps them."""
-    module = scorer(data / "retrieval")
-    rows = []
-    for name in SETS[:2]:
-        found = load(data / "retrieval", name)
-        for tier in TIERS:
-            docs, queries = _vectors(tier, found)
-            for dimension in [docs.shape[1], *(cut for cut in CUTS if cut < docs.shape[1])]:
-                kept, asked = shorten(docs, dimension), shorten(queries, dimension)
-                run = _runs(module, found, {tier: (kept, asked)})[tier]
-                average, _ = module.score(run, found.queries, exclude=(APART,))
-                rows.append({
-                    "set": name, "tier": tier, "numbers": dimension,
-                    "R@10": round(average["ALL"]["R@10"] * 100, 1),
-                    "same 10 nearest %": round(_overlap((docs, queries), (kept, asked)), 1),
-                    "length": round(float(np.linalg.norm(kept, axis=1).max()), 4),
-                })  # fmt: skip
-    table("vectors cut short", rows)
-    save("embedding-shortened", {"kept": rows})
 
 
 def _bytes(label: str, dimension: int) -> int:
@@ -273,7 +250,7 @@ def reference(data: Path) -> None:
         with timed() as clock:
             vectors, asked = make(docs), make(queries)
         tier = exact.setdefault(label.split()[0], vectors)
-        runs = _runs(module, found, {"x": (vectors, asked)})
+        runs = rank_questions(module, found, {"x": (vectors, asked)})
         average, _ = module.score(runs["x + BM25"], found.queries, exclude=(APART,))
         alone, _ = module.score(runs["x"], found.queries, exclude=(APART,))
         cosines = (vectors * tier).sum(axis=1)
@@ -480,7 +457,7 @@ def heads(data: Path) -> None:
             "person: all; agent: head of the first": np.where(by_user, whole, np.where(is_first, head, 0)),
         }
         for label, vectors in kept.items():
-            runs = _runs(module, found, {tier: (vectors.astype(np.float32), queries)})
+            runs = rank_questions(module, found, {tier: (vectors.astype(np.float32), queries)})
             rows.append({"tier": tier, "embedded": label, "vectors": int((vectors != 0).any(axis=1).sum())})
             rows[-1] |= _by_speaker(module, found, runs[tier], runs[f"{tier} + BM25"])
     table("BEAM, 144 questions: how much of a message is embedded (R@10; gold by a person: 132, by an agent: 32)", rows)
@@ -560,7 +537,7 @@ def _behind(embedder: Embedder, beam: Sequence[str], lane: str, n_runs: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "what", choices=("quality", "precision", "shortened", "reference", "speed", "texts", "heads", "lanes", "one")
+        "what", choices=("quality", "precision", "reference", "speed", "texts", "heads", "lanes", "one")
     )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--tier", default="minilm")

@@ -6,11 +6,10 @@ python -m benchmarks.store_size             # about 3 minutes; writes docs/evalu
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common import COLOURS
+from benchmarks.common import COLOURS, describe_run, keep_result
 from perdure.eval import contradictions, store_size
 from perdure.eval.store_size import StoreRow, StoreSizeReport
 
@@ -78,14 +77,18 @@ def _draw_curve(name: str, colour: str, rows: Sequence[StoreRow], whole: StoreRo
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sources", nargs="*", type=Path, default=[store_size.SHIPPED, contradictions.SHIPPED])
+    parser.add_argument("--keyword", action="store_true", help="search only words, without vectors")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--keep", action="store_true", help="keep the results in benchmarks/results")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for source in options.sources:
-        report = store_size.run(source)
+        report = store_size.run(source, vectors=not options.keyword)
         name = report.name.replace("_", "-")
         (options.out / f"{name}.svg").write_text(draw_curves(report), encoding="utf-8")
-        (options.out / f"{name}.json").write_text(json.dumps(report.figures, indent=1) + "\n", encoding="utf-8")
+        if options.keep:
+            rows = {f"{row['way']} {100 * row['share']:.0f}": row for row in report.figures["rows"]}
+            keep_result(f"store-size-{name}", {**describe_run(), **report.figures, "rows": rows})
         print(report.text(), end="\n\n")
 
 

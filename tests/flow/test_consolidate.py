@@ -230,7 +230,7 @@ def test_killed_consolidation_is_applied_whole_or_not_at_all(opened, when: str, 
     assert len(home.memories.list_memories()) == 4
 
 
-def test_unused_noise_is_retired(home) -> None:
+def test_unused_noise_is_retired_for_who_asks(home) -> None:
     """Of five memories that are shown in ten sessions one is used: the share of noise falls from 80 % to none."""
     useful = home.remember("The staging server runs on port 8443.", path="staging/port", stated_at=SAID)
     noise = [home.remember(f"Somebody said {word}.", path=f"noise/{word}", stated_at=SAID) for word in "abcd"]
@@ -241,7 +241,10 @@ def test_unused_noise_is_retired(home) -> None:
         journal.append(memory_events.INJECTED, {**who, "nonce": f"{n:016x}", "digest": "", "turns": shown}, now=SAID)
         used = memory_events.build_used_data(f"{n:016x}", [useful.memory_id], used_at=SAID, **who)
         journal.append(memory_events.USED, used, now=SAID)
-    assert {p.kind for p in home.memories.proposals()} == {"retire"}
-    home.memories.consolidate()
+    assert home.memories.proposals() == [] and not home.memories.consolidate().event_id
+    (first, *others) = home.memories.proposals("retire")
+    assert {proposal.kind for proposal in (first, *others)} == {"retire"} and len(others) == 3
+    home.memories.consolidate([first.proposal_id])
+    home.memories.consolidate(kind="retire")
     assert [m.memory_id for m in home.memories.list_memories()] == [useful.memory_id]
     assert home.memories.change([noise[0].memory_id], retired=False)[0].is_current

@@ -43,6 +43,11 @@ def test_every_store_is_measured_and_restored(small_set, tmp_path):
     assert len(rows) == store_size.N_STORES and whole.n_memories == 3  # two documents say the same
     assert whole.told.at == whole.found.at == 1.0
     assert all(row.n_tokens <= share * whole.n_tokens for (_, share), row in rows.items())
+    assert (
+        whole.useful.at > 0 and rows[store_size.TIDIED, 1.0].told.at == 1.0
+    )  # nothing that answers is retired unasked
+    unused = rows[store_size.RETIRED[8], 1.0]
+    assert unused.over_random and unused.n_memories <= whole.n_memories
     assert all(rows[way, 0.5].told.at < 1.0 for way in (store_size.RANDOM, store_size.NEWEST, store_size.USED))
     groups, folder = load_dataset(small_set).group_docs(), tmp_path / "homes/half-0"
     with store_size.open_stores(groups, folder, None, vectors=False) as stores:

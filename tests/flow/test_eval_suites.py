@@ -5,7 +5,15 @@ import json
 import pytest
 from click.testing import CliRunner
 
+import perdure
+from perdure.eval import mining_quality
+from perdure.eval.mining_quality import RecordedAnswer
 from perdure.surfaces.cli import cli
+
+
+def op(text):
+    fields = {"path": "a/b", "kind": "fact", "text": text, "turns": [1, 1], "entities": [], "confidence": 0.9}
+    return {"op": "create", "id": "", "valid_from": "", "valid_until": "", "reason": "", **fields}
 
 
 @pytest.fixture
@@ -22,7 +30,11 @@ def run(tmp_path, message, monkeypatch):
     ("arguments", "says"),
     [
         (("--changes", "--stated"), "give only one of these options: --changes, --stated"),
-        (("--half", "dev"), "--half needs --block, --changes, --stated or --compaction"),
+        (("--half", "dev"), "--half needs --block, --changes, --stated, --mining or --compaction"),
+        (("--mining", "--ask"), "--ask needs --mining --answers FILE"),
+        (("--stated", "--answers", "talk.jsonl"), "--answers needs --mining"),
+        (("--mining", "--answers", "none.jsonl"), "there is no file none.jsonl"),
+        (("--mining", "--answers", "poison.jsonl"), "not a file of recorded answers"),
         (("--block",), "--block needs a SOURCE"),
         (("--block", "talk.jsonl"), "name the folder with the transcripts that talk.jsonl asks about"),
         (("--stated", "--errors", "talk.jsonl"), "--errors needs --half dev"),
@@ -45,6 +57,29 @@ def test_statements_are_measured_without_a_source(run):
     assert {"written", "written dev", "written held_out", "written ja"} <= set(parts)
     assert parts["written"]["found"] > 0
     assert "written" in run("--stated").stdout
+
+
+def test_mining_is_scored_from_recorded_answers(run, tmp_path):
+    """A model that keeps the first message of each batch, word for word, and one that was never asked."""
+    batches = mining_quality.make_batches()
+    rows = [RecordedAnswer(batch.key, "m", "", (op(batch.messages[0].text),)) for batch in batches]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row._asdict()) + "\n" for row in rows))
+    miners = json.loads(run("--mining", "--answers", "answers.jsonl", "--json").stdout)["result"]["miners"]
+    share = sum(bool(batch.messages[0].spans) for batch in batches) / len(batches)
+    assert miners["m"]["parts"]["all"]["precision"]["at"] == pytest.approx(share)
+    assert miners["every message"]["parts"]["held_out"]["recall"]["at"] == 1.0
+    assert "m, held_out" in run("--mining", "--answers", "answers.jsonl").stdout
+    (tmp_path / "answers.jsonl").write_text(json.dumps(rows[0]._asdict()) + "\n")
+    miners = json.loads(run("--mining", "--answers", "answers.jsonl", "--json").stdout)["result"]["miners"]
+    assert miners["m"]["parts"]["all"]["n"] == 10 and miners["rules"]["parts"]["all"]["n"] == 160
+    (tmp_path / "answers.jsonl").write_text(json.dumps(rows[0]._replace(key="another")._asdict()) + "\n")
+    assert "no answer to any of these batches" in run("--mining", "--answers", "answers.jsonl").stderr
+
+
+def test_no_miner_in_the_settings_cannot_be_asked(run, tmp_path):
+    perdure.open(tmp_path / "home").close()
+    refused = run("--mining", "--ask", "--answers", "new.jsonl")
+    assert refused.exit_code == 2 and "models.roles.miner names no model" in refused.stderr
 
 
 def test_poisoned_passages_answer_in_json_and_as_a_table(run):

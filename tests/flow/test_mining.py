@@ -536,36 +536,6 @@ def test_insights_are_reinforced_and_limited_by_a_budget(opened, message):
     assert home.memories.insights(max_tokens=3) == []
 
 
-def test_unused_topic_is_shown_to_the_miner_and_loses_confidence(opened, message):
-    """The same talk is mined twice over: before anything is known of its use, and after 20 times in vain."""
-    noise = op(kind="insight", path="chatter/weather", text="When talking: the weather was fine", confidence=0.6)
-    signal_ = op(kind="insight", path="deploys/smoke", text="When deploying: run smoke tests", confidence=0.6)
-    other_noise = noise | {"text": "When meeting: somebody made coffee"}
-
-    def answer(question):
-        listens = "insight under chatter/" in body(question)
-        return said(other_noise, *([] if listens else [noise]))
-
-    chat = ScriptedChat([said(noise, signal_), answer])
-    home = opened(chats={"miner": chat})
-    talk(home, message, 2, session="a")
-    home.memories.mine()
-    before = home.memories.insights()
-    assert len(before) == 2
-    ids = {m.path.split("/")[0]: m.memory_id for m in before}
-    for _ in range(20):
-        data = {"runtime": "messages", "session": "z", "turns": list(ids.values()), "nonce": "0" * 16, "digest": ""}
-        home.journal().append("injected", data, now=datetime.now(UTC))
-    home.journal().append("used", {"cues": [ids["deploys"]]}, now=datetime.now(UTC))
-    talk(home, message, 2, session="b", first=2)
-    home.memories.mine()
-    assert "Rarely useful" in body(chat.asked[1]) and "insight under chatter/" in body(chat.asked[1])
-    assert "Rarely useful" not in body(chat.asked[0]) and "deploys/" not in body(chat.asked[1]).split("Rarely")[1]
-    (made,) = [m for m in home.memories.list_memories(prefix="chatter") if m.text == other_noise["text"]]
-    assert made.confidence == pytest.approx(0.3)
-    assert made.memory_id not in [m.memory_id for m in home.memories.insights()]
-
-
 def test_dry_run_calls_no_model_and_writes_nothing(home, chat, message):
     talk(home, message, 12)
     before = [path.stat().st_size for path in home.journal().list_files()]

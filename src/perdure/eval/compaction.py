@@ -41,7 +41,7 @@ from perdure.session.assemble import assemble_zones, find_boundary
 from perdure.session.blocks import BlockFile
 from perdure.session.budget import count_message
 from perdure.session.session import Session, open_session
-from perdure.session.summary import LATER, parse_summary
+from perdure.session.summary import LATER, NARRATIVE, parse_summary
 from perdure.testing import Question, ScriptedChat
 from perdure.types import Live
 
@@ -108,7 +108,9 @@ class Tally:
             "n": n,
             "retained": retained / n,
             "interval": [round(low, 4), round(high, 4)],
-            "by_kind": {kind: self.n_retained[kind] / count for kind, count in sorted(self.n_facts.items())},
+            "by_kind": {
+                kind: _estimate_share(self.n_retained[kind], count) for kind, count in sorted(self.n_facts.items())
+            },
             "n_reversed": self.n_facts[REVERSED],
             "n_stale": self.n_stale,
             "n_uncorrected": self.n_uncorrected,
@@ -116,6 +118,11 @@ class Tally:
             "statements_per_line": self.n_statements / self.n_lines if self.n_lines else 0.0,
             "tokens": sum(self.token_shares) / n,
         }
+
+
+def _estimate_share(n: int, n_all: int) -> dict[str, float]:
+    low, high = compute_wilson(n, n_all)
+    return {"at": n / n_all, "low": low, "high": high}
 
 
 @dataclass(frozen=True)
@@ -154,7 +161,9 @@ class CompactionReport:
         lines += ["", f"{'retained by kind':51}" + "".join(f"{kind:>12}" for kind in kinds)]
         for number, ways in self.tables.items():
             for way, row in ways.items():
-                cells = "".join(f"{row['by_kind'].get(kind, 0):>12.0%}" for kind in kinds)
+                cells = "".join(
+                    f"{row['by_kind'][kind]['at']:>12.0%}" if kind in row["by_kind"] else " " * 12 for kind in kinds
+                )
                 lines.append(f"{number:13}{way:38}{cells}")
         lines += [row for row in self.missed if row.endswith("nothing was compacted")]
         lines += ["", f"a round after {N_COST_ROUNDS} rounds, at {PRICE.input} per million tokens of input:"]
@@ -174,16 +183,18 @@ def run(
     model: Chat | None = None,
     home: Path | None = None,
     n_compactions: Sequence[int] = N_COMPACTIONS,
+    talks: Sequence[Talk] = (),
+    session: Mapping[str, int] = {},
     progress: Callable[[int, int], None] | None = None,
 ) -> CompactionReport:
     """Measure conversations: those of sources (a set in the normalised layout, a transcript, or a folder of them), or
-    one of our own. model: a summariser, beside the rules alone and a scripted one.
+    one of our own. model: a summariser, beside the rules alone and a scripted one. talks: instead of sources. session:
+    settings of that section.
 
     Raises UsageError if no source has a conversation of enough tokens between two speakers.
     """
-    talks = (
-        [talk for source in sources for talk in load_talks(source)] if sources else [Talk("own", tuple(make_talk(1)))]
-    )
+    if not talks:
+        talks = [talk for source in sources for talk in load_talks(source)] if sources else [make_own_talk(1)]
     if not talks:
         raise UsageError(f"no conversation of {MIN_TOKENS:,} tokens or more between a user and an assistant")
     ways: dict[str, Callable[[], Chat | None]] = {QUOTES: lambda: None, SCRIPTED: make_lossy_summariser}
@@ -199,7 +210,7 @@ def run(
                     if progress:
                         progress(n_done, n_steps)
                     n_done += 1
-                    trial = _Trial(talk, half, seed, number, way, make_summariser(), vectors)
+                    trial = _Trial(talk, half, seed, number, way, make_summariser(), vectors, session)
                     folder = (home or Path(scratch)) / f"c{n_done}"
                     lost = trial.measure(folder, tallies.setdefault(str(number), {}))
                     is_shown = way not in tallies[str(number)] or (way == QUOTES and number == max(n_compactions))
@@ -240,6 +251,7 @@ class _Trial:
     way: str
     summariser: Chat | None
     vectors: bool
+    session: Mapping[str, int]
 
     def measure(self, folder: Path, tallies: dict[str, Tally]) -> list[str]:
         """Count what is retained, and return the facts that are not."""
@@ -247,6 +259,8 @@ class _Trial:
         lines = plant(self.talk.lines, facts, self.seed)
         n_all = sum(count_message(ChatMessage("user", line.text)) for line in lines)
         folder.mkdir(mode=0o700, parents=True)
+        settings = "".join(f"{name} = {value}\n" for name, value in self.session.items())
+        (folder / "config.toml").write_text(f"[session]\n{settings}", encoding="utf-8")
         chats = {"summariser": self.summariser} if self.summariser else {}
         with open_home(folder, user="eval", chats=chats) as home:
             chat = ScriptedChat(window_tokens=WINDOW_TOKENS)
@@ -294,7 +308,15 @@ class _Trial:
                     n_kept + n_summary + n_beside + n_block,
                 ),
             }
-            if self.way == QUOTES:
+            if self.summariser is not None:
+                told = "\n".join(parse_summary(boundary.summary).get(NARRATIVE, ()))
+                n_told = n_kept + count_message(ChatMessage("user", told))
+                alone = self.way.removeprefix(f"{QUOTES} + ") + " alone"
+                readings |= {
+                    alone: (kept_text, told, n_told),
+                    f"{alone} + recall": (f"{kept_text}\n{beside}\n{block}", told, n_told + n_beside + n_block),
+                }
+            else:
                 readings |= {
                     TAIL_ONLY: (kept_text, "", n_kept),
                     f"{TAIL_ONLY} + recall": (f"{kept_text}\n{block}", "", n_kept + n_block),
@@ -371,11 +393,16 @@ def make_lossy_summariser() -> ScriptedChat:
 
 def open_summariser(path: Path) -> Chat:
     """Return the model of a GGUF file."""
-    role = RoleConfig(provider="gguf", model=str(path), max_output_tokens=400, timeout_s=600)
+    role = RoleConfig(provider="gguf", model=str(path), max_output_tokens=400, timeout_s=3600)
     return GgufChat(read_model_settings("summariser", role))
 
 
 # conversations --------------------------------------------------------------------------------------------------
+
+
+def make_own_talk(seed: int, *, n_rounds: int = 250) -> Talk:
+    """Return a conversation that Perdure makes itself: about 240 tokens a round."""
+    return Talk(f"own-{seed}", tuple(make_talk(seed, n_rounds=n_rounds)))
 
 
 def load_talks(source: Path) -> Iterator[Talk]:

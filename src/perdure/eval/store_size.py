@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,7 +26,6 @@ from perdure.eval.recall_quality import SHIPPED, is_answerable
 from perdure.home import Home, open_home
 from perdure.memories import consolidate
 from perdure.memories.cue_use import compute_expected_share
-from perdure.memories.proposals import PROPOSAL_KINDS, ProposalKind
 from perdure.memories.store import MAX_TEXT_BYTES, MemoryDraft
 from perdure.models.embedder import Embedder
 from perdure.text import tokens
@@ -38,8 +37,11 @@ N_DRAWS = 5  # random stores of one size; a question counts with its mean over t
 PAST_ROUNDS = 8  # times that each question of the past was asked, one a day: consolidate retires what was told as often
 WHOLE, RANDOM, NEWEST, USED = "all", "random", "newest", "most used"  # ways to choose what is kept
 CONSOLIDATED, CONSOLIDATED_HALF = "consolidated", "consolidated, half by use"
-TIDIED = "consolidated, none unused"  # without the proposals to retire what was told and never used
-RANDOM_ALIKE = "random, as large"  # as what consolidate leaves
+TIDIED = "merged and split"  # what `perdure consolidate` proposes unless it is asked to retire what was not used
+RETIRED = {
+    n: f"none told {n} times for nothing" for n in (8, 24)
+}  # the rule of `consolidate --only retire`; asked thrice
+RANDOM_ALIKE = ", random"  # a random store as large as the one of this name
 _SESSION = {"runtime": "eval", "session": "past", "agent": ""}
 
 
@@ -54,6 +56,7 @@ class StoreRow:
     n_groups: int
     told: measures.ConfidenceInterval  # share of what answers a question that stands in the cues
     found: measures.ConfidenceInterval  # the same, in the first ten of the ranking
+    useful: measures.ConfidenceInterval  # share of the cues told that answer the question; the rest is noise
     over_random: measures.ConfidenceInterval | None  # told, over a random store of the same size; paired by question
 
     @property
@@ -83,7 +86,8 @@ class StoreSizeReport:
             f"{self.name}: {whole.n_memories:,.0f} memories, {whole.n_tokens:,.0f} tokens, {self.n_questions} "
             "questions (per cent; 95 % of resamples)",
             "",
-            f"{'kept':27}{'memories':>9}{'tokens':>8}{'size':>6}  {'told':19}{'per 1,000':>9}  {'R@10':19}over random",
+            f"{'kept':38}{'memories':>9}{'tokens':>8}{'size':>6}  {'told':19}{'per 1,000':>9}  {'R@10':19}"
+            f"{'useful':19}over random",
         ]
         return "\n".join((*lines, *(_format_row(row, whole) for row in self.rows)))
 
@@ -92,7 +96,8 @@ def _format_row(row: StoreRow, whole: StoreRow) -> str:
     size = f"{100 * row.n_tokens / whole.n_tokens:.0f} %" if whole.n_tokens else "–"
     difference = format_interval(row.over_random, sign="+") if row.over_random else "–"
     shares = f"{format_interval(row.told):19}{row.told_per_1000_tokens:>9.1f}  {format_interval(row.found):19}"
-    return f"{row.way:27}{row.n_memories:>9,.0f}{row.n_tokens:>8,.0f}{size:>6}  {shares}{difference}"
+    shares += f"{format_interval(row.useful):19}"
+    return f"{row.way:38}{row.n_memories:>9,.0f}{row.n_tokens:>8,.0f}{size:>6}  {shares}{difference}"
 
 
 def format_interval(interval: measures.ConfidenceInterval, *, sign: str = "") -> str:
@@ -192,7 +197,7 @@ def _list_cue_memories(store: GroupMemory, doc_ids: Sequence[str]) -> list[str]:
 
 StoreKey = tuple[str, float]  # (way, share)
 MemoryOrder = Callable[[Sequence[Memory]], Sequence[Memory]]  # the memories to keep come first
-N_STORES = 5 + len(SHARES) * 3  # of one half; random ones of one size count as one
+N_STORES = 5 + len(RETIRED) * 2 + len(SHARES) * 3  # of one half; random ones of one size count as one
 
 
 @dataclass
@@ -202,11 +207,13 @@ class StoreMeasurement:
     told: list[float] = field(default_factory=list)  # of each question
     found: list[float] = field(default_factory=list)
     sizes: list[tuple[float, float]] = field(default_factory=list)  # (memories, tokens) of each half
+    useful: list[float | None] = field(default_factory=list)  # None where nothing was told
 
     def extend(self, other: StoreMeasurement) -> None:
         """Add the questions of another half."""
         self.told += other.told
         self.found += other.found
+        self.useful += other.useful
         self.sizes += other.sizes
 
 
@@ -214,21 +221,30 @@ def _measure_stores(
     stores: Mapping[str, GroupMemory], questions: Sequence[EvalQuestion]
 ) -> Iterator[tuple[StoreKey, StoreMeasurement]]:
     yield (WHOLE, 1.0), measure_store(stores, questions)
-    with _consolidated(stores, kinds=[kind for kind in PROPOSAL_KINDS if kind != "retire"]):
-        yield (TIDIED, 1.0), measure_store(stores, questions)
     with _consolidated(stores):
-        yield (CONSOLIDATED, 1.0), measure_store(stores, questions)
-        left_budgets = {group: _count_tokens(_list_kept(store)) for group, store in stores.items()}
-    whole_budgets = {group: _count_tokens(_list_kept(store)) for group, store in stores.items()}
-    with _consolidated(stores), _retired(stores, sort_by_use, _scale(whole_budgets, HALF)):
+        yield (TIDIED, 1.0), measure_store(stores, questions)
+    smaller_stores: dict[str, Callable[[], AbstractContextManager[None]]] = {
+        CONSOLIDATED: partial(_consolidated, stores, with_unused=True)
+    }
+    smaller_stores |= {way: partial(_retired_unused, stores, n_told) for n_told, way in RETIRED.items()}
+    for way, shrink in smaller_stores.items():
+        with shrink():
+            yield (way, 1.0), measure_store(stores, questions)
+            budgets = _count_group_tokens(stores)
+        yield (way + RANDOM_ALIKE, 1.0), _measure_draws(stores, questions, budgets)
+    whole_budgets = _count_group_tokens(stores)
+    with _consolidated(stores, with_unused=True), _retired(stores, sort_by_use, _scale(whole_budgets, HALF)):
         yield (CONSOLIDATED_HALF, HALF), measure_store(stores, questions)
-    yield (RANDOM_ALIKE, 1.0), _measure_draws(stores, questions, left_budgets)
     for share in SHARES:
         budgets = _scale(whole_budgets, share)
         yield (RANDOM, share), _measure_draws(stores, questions, budgets)
         for way, order in ((NEWEST, sort_by_age), (USED, sort_by_use)):
             with _retired(stores, order, budgets):
                 yield (way, share), measure_store(stores, questions)
+
+
+def _count_group_tokens(stores: Mapping[str, GroupMemory]) -> dict[str, int]:
+    return {group: _count_tokens(_list_kept(store)) for group, store in stores.items()}
 
 
 def _scale(budgets: Mapping[str, int], share: float) -> dict[str, int]:
@@ -249,7 +265,13 @@ def _measure_draws(
         [sum(values) / N_DRAWS for values in zip(*(draw.told for draw in draws), strict=True)],
         [sum(values) / N_DRAWS for values in zip(*(draw.found for draw in draws), strict=True)],
         [(n_memories, n_tokens)],
+        [_average(values) for values in zip(*(draw.useful for draw in draws), strict=True)],
     )
+
+
+def _average(values: Iterable[float | None]) -> float | None:
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) / len(known_values) if known_values else None
 
 
 def measure_store(stores: Mapping[str, GroupMemory], questions: Sequence[EvalQuestion]) -> StoreMeasurement:
@@ -260,6 +282,10 @@ def measure_store(stores: Mapping[str, GroupMemory], questions: Sequence[EvalQue
         [measures.recall_at(result.packed, result.question.gold, len(result.packed)) for result in results],
         [measures.recall_at(result.ranked, result.question.gold, 10) for result in results],
         [(len(kept_memories), _count_tokens(kept_memories))],
+        [
+            len({*result.packed} & {*result.question.gold}) / len({*result.packed}) if result.packed else None
+            for result in results
+        ],
     )
 
 
@@ -273,13 +299,30 @@ def _count_tokens(memories: Iterable[Memory]) -> int:
 
 
 @contextmanager
+def _retired_unused(stores: Mapping[str, GroupMemory], n_told: int) -> Iterator[None]:
+    """Retire what was told so often and never used, and restore it at the end."""
+    with _retired_ids({
+        group: [memory.memory_id for memory in _list_kept(store) if memory.n_injected >= n_told and not memory.n_used]
+        for group, store in stores.items()
+    }, stores):  # fmt: skip
+        yield
+
+
+@contextmanager
 def _retired(stores: Mapping[str, GroupMemory], order: MemoryOrder, budgets: Mapping[str, int]) -> Iterator[None]:
     """Retire what does not fit into the budget of tokens of each group, and restore it at the end."""
-    retired_ids = {group: choose_retired(order(_list_kept(store)), budgets[group]) for group, store in stores.items()}
+    with _retired_ids(
+        {group: choose_retired(order(_list_kept(store)), budgets[group]) for group, store in stores.items()}, stores
+    ):
+        yield
+
+
+@contextmanager
+def _retired_ids(retired_ids: Mapping[str, Sequence[str]], stores: Mapping[str, GroupMemory]) -> Iterator[None]:
     for is_retired in (True, False):
         for group, store in stores.items():
             if retired_ids[group]:
-                store.home.memories.change(retired_ids[group], retired=is_retired)
+                store.home.memories.change(list(retired_ids[group]), retired=is_retired)
                 store.follow_changes()
         if is_retired:
             yield
@@ -317,15 +360,18 @@ def sort_by_use(memories: Sequence[Memory]) -> list[Memory]:
 
 
 @contextmanager
-def _consolidated(
-    stores: Mapping[str, GroupMemory], *, kinds: Sequence[ProposalKind] = PROPOSAL_KINDS
-) -> Iterator[None]:
-    """Apply every proposal of `consolidate` in each store, of some kinds, and undo it at the end."""
+def _consolidated(stores: Mapping[str, GroupMemory], *, with_unused: bool = False) -> Iterator[None]:
+    """Apply every proposal of `consolidate` in each store, and undo it at the end.
+
+    with_unused: also those to retire what was told often and never used, which have to be asked for.
+    """
     undone_stores = []
     for store in stores.values():
         asked_at = store.asked_at or find_bench_time(store.docs)
         memories = replace(store.home.memories, now=partial(_return_time, asked_at))
-        ids = [offer.proposal_id for offer in consolidate.list_proposals(memories) if offer.kind in kinds]
+        offers = consolidate.list_proposals(memories)
+        offers += consolidate.list_proposals(memories, kind="retire") if with_unused else []
+        ids = [offer.proposal_id for offer in offers]
         result = consolidate.apply_proposals(memories, ids)
         for proposal in result.proposals:
             for memory in proposal.new_memories:
@@ -355,8 +401,8 @@ def _list_origins(store: GroupMemory, memory: Memory) -> tuple[str, ...]:
 def _build_rows(measurements: Mapping[StoreKey, StoreMeasurement], n_groups: int) -> Iterator[StoreRow]:
     """Yield the rows, the largest aim first; each beside random stores of its size."""
     for (way, share), measurement in sorted(measurements.items(), key=lambda item: -item[0][1]):
-        random_key = (RANDOM_ALIKE, 1.0) if way == CONSOLIDATED else (RANDOM, share)
-        is_compared = random_key in measurements and way not in (RANDOM, RANDOM_ALIKE)
+        random_key = (RANDOM, share) if share < 1 else (way + RANDOM_ALIKE, 1.0)
+        is_compared = random_key in measurements and way != RANDOM
         n_memories, n_tokens = (sum(values) / len(values) for values in zip(*measurement.sizes, strict=True))
         yield StoreRow(
             way,
@@ -366,5 +412,6 @@ def _build_rows(measurements: Mapping[StoreKey, StoreMeasurement], n_groups: int
             n_groups,
             measures.bootstrap(measurement.told),
             measures.bootstrap(measurement.found),
+            measures.bootstrap([value for value in measurement.useful if value is not None]),
             measures.bootstrap_differences(measurement.told, measurements[random_key].told) if is_compared else None,
         )

@@ -19,7 +19,7 @@ from perdure.archive.memory_events import Op
 from perdure.errors import ModelFault, NotFound, ProposalMissing, UsageError
 from perdure.index import memory_replay, memory_rows
 from perdure.memories import proposals
-from perdure.memories.proposals import ConsolidationProposal
+from perdure.memories.proposals import REQUESTED_KINDS, ConsolidationProposal
 from perdure.memories.store import Memories
 from perdure.models.chat import Chat, ChatMessage
 from perdure.types import Memory
@@ -45,11 +45,19 @@ class UndoResult:
     changed_since: tuple[str, ...] = ()  # changed by somebody since, so not restored
 
 
-def list_proposals(memories: Memories, *, guess_ids: Collection[str] = ()) -> list[ConsolidationProposal]:
-    """Return everything that could be tidied up now. Changes nothing.
+def list_proposals(
+    memories: Memories, *, kind: str = "", guess_ids: Collection[str] = ()
+) -> list[ConsolidationProposal]:
+    """Return what could be tidied up now: of one kind, or of all but those that are proposed on request only
+    (REQUESTED_KINDS). Changes nothing.
 
     guess_ids: memories that earlier rules guessed.
     """
+    found_proposals = _find_proposals(memories, guess_ids)
+    return [found for found in found_proposals if found.kind == kind or not (kind or found.kind in REQUESTED_KINDS)]
+
+
+def _find_proposals(memories: Memories, guess_ids: Collection[str]) -> list[ConsolidationProposal]:
     all_memories = memories.list_memories(every=True)
     run_ids = {span.run_id for memory in all_memories if not memory.project for span in memory.sources}
     run_projects = memory_rows.find_run_projects(memories.index(), memories.user, run_ids)
@@ -64,17 +72,18 @@ def apply_proposals(
     reword: Reword | None = None,
     guess_ids: Collection[str] = (),
 ) -> ConsolidationResult:
-    """Apply proposals (all if none is named) in one event; skip those that were applied already.
+    """Apply proposals in one event: those named, else those that `list_proposals` returns. Skip what was applied
+    already.
 
     kind: only proposals of this kind. reword: a model that words a memory made of several; the rule's
     wording stays if the model fails or adds something. guess_ids: as in `list_proposals`. Raises ProposalMissing for
     an unknown proposal.
     """
-    chosen_proposals = _choose_proposals(
-        [offered for offered in list_proposals(memories, guess_ids=guess_ids) if kind in ("", offered.kind)],
-        ids,
-        memories,
-    )
+    if ids is None or kind:
+        offered_proposals = list_proposals(memories, kind=kind, guess_ids=guess_ids)
+    else:
+        offered_proposals = _find_proposals(memories, guess_ids)
+    chosen_proposals = _choose_proposals(offered_proposals, ids, memories)
     if not chosen_proposals:
         return ConsolidationResult("")
     reworded_proposals = [_reword_proposal(proposal, reword) for proposal in chosen_proposals]

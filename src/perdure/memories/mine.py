@@ -28,7 +28,7 @@ from perdure.index import memory_rows, session_turns
 from perdure.index.session_turns import MINING_TAG, SourceTurn, UnminedSource
 from perdure.memories import mining_answer, mining_question
 from perdure.memories.gate import EXPLANATIONS
-from perdure.memories.mining_answer import MiningDecision, MiningInput, MiningTopic, OperationRefusal
+from perdure.memories.mining_answer import MiningDecision, MiningInput, OperationRefusal
 from perdure.memories.mining_question import MiningMessage
 from perdure.memories.store import Memories
 from perdure.models.chat import Chat, ChatMessage, TokenUsage
@@ -196,15 +196,10 @@ class _MiningPass:
         self._progress = progress or (lambda *_: None)
         self._reader = TurnReader(miner.archive)
         self._failures = BatchFailures(miner.home)
-        self._rare_topics: list[MiningTopic] = []
         self.result = MiningResult()
 
     def run(self) -> MiningResult:
-        memories, unmined_sources = self._miner.memories, self._choose_sources()
-        if unmined_sources:
-            self._rare_topics = mining_answer.find_unused_topics(
-                memory_rows.list_memories(memories.index(), memories.user)
-            )
+        unmined_sources = self._choose_sources()
         n_batches = sum(-(-unmined.n_left // mining_question.BATCH_SIZE) for unmined in unmined_sources)
         pending_batches = self._iter_batches(unmined_sources)
         for n_mined, batch in enumerate(pending_batches):
@@ -342,7 +337,7 @@ class _MiningPass:
 
     def _count_tokens(self, messages: Sequence[MiningMessage]) -> None:
         question_text, _ = mining_question.build_question(
-            messages, (), (), nonce=make_nonce(), max_tokens=self._miner.max_tokens
+            messages, (), nonce=make_nonce(), max_tokens=self._miner.max_tokens
         )
         self.result.n_tokens += tokens(mining_question.SYSTEM_PROMPT) + tokens(question_text) if messages else 0
         self.result.n_batches += 1
@@ -355,7 +350,6 @@ class _MiningPass:
         question_text, n_known = mining_question.build_question(
             messages,
             known_memories,
-            mining_question.render_topics(self._rare_topics),
             nonce=make_nonce(),
             max_tokens=self._miner.max_tokens,
         )
@@ -367,7 +361,6 @@ class _MiningPass:
             messages,
             known_memories[:n_known],
             [m for m in known_insights if m.project in (None, unmined.project)],
-            frozenset(self._rare_topics),
             unmined.agent,
             unmined.project,
             unmined.runtime,

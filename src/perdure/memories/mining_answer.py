@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, cast
 from perdure.access.redact import mask
 from perdure.archive import memory_events
 from perdure.errors import UsageError
-from perdure.index.memory_rows import MemoryUse
 from perdure.memories import gate, mining_question, subject
 from perdure.memories.gate import GateReason
 from perdure.memories.mining_question import MiningMessage, find_lowest_trust
@@ -28,10 +27,6 @@ from perdure.text import index_terms, normalise, one_line, printable, without_st
 from perdure.types import Memory, MemoryKind, Trust
 
 MAX_ENTITY_CHARS = 100
-MIN_INJECTED = 20  # times a topic must be shown before a lack of use counts (row E05: 20 to 50)
-RARE_TOPIC_FACTOR = 0.5  # factor for the confidence of a memory whose topic was never used
-
-MiningTopic = tuple[str, str]  # (kind, first part of the path)
 
 _WORD = lazy_re(r"\w+")
 
@@ -50,7 +45,6 @@ class MiningInput:
     messages: Sequence[MiningMessage]
     known_memories: Sequence[Memory]  # k1, k2, …
     insights: Sequence[Memory] = ()  # all known insights
-    rare_topics: frozenset[MiningTopic] = frozenset()
     agent: str = "default"
     project: str | None = None
     runtime: str = ""
@@ -165,7 +159,7 @@ def _build_draft(
         conversation=mining_input.conversation,
         valid_from=_parse_date(op["valid_from"]),
         valid_until=_find_valid_until(op),
-        confidence=_rate_confidence(op, mining_input),
+        confidence=min(1.0, max(0.0, float(op["confidence"]))),
         agent=mining_input.agent,
     )
     if known_memory is not None:
@@ -305,16 +299,6 @@ def _clean_entities(op: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def _rate_confidence(op: Mapping[str, Any], mining_input: MiningInput) -> float:
-    """Return the model's confidence, 0 to 1; less for a topic that was often shown and never used."""
-    confidence = min(1.0, max(0.0, float(op["confidence"])))
-    return (
-        confidence * RARE_TOPIC_FACTOR
-        if op["op"] == "create" and to_topic(op["kind"], op["path"]) in mining_input.rare_topics
-        else confidence
-    )
-
-
 def _find_valid_until(op: Mapping[str, Any]) -> datetime | None:
     """Return the end of validity. A memory that is valid from and until one date holds for that day."""
     valid_from, valid_until = _parse_date(op["valid_from"]), _parse_date(op["valid_until"])
@@ -327,30 +311,3 @@ def _parse_date(date_text: str) -> datetime | None:
         return None
     instant = datetime.fromisoformat(date_text.strip())
     return instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)
-
-
-# feedback ---------------------------------------------------------------------------------------------------------
-
-
-def to_topic(kind: str, path: str) -> MiningTopic:
-    """Return the topic of a memory: its kind and the first part of its path.
-
-    >>> to_topic("event", "Deploys/2026-03")
-    ('event', 'deploys')
-    """
-    return kind, memory_events.fold_path(path).partition("/")[0]
-
-
-def find_unused_topics(memories: Iterable[Memory | MemoryUse]) -> list[MiningTopic]:
-    """Return, in order, the topics whose mined memories were shown at least MIN_INJECTED times and never used."""
-    counts_by_topic: dict[MiningTopic, tuple[int, int]] = {}
-    for memory in memories:
-        if memory.how == "mined":
-            memory_topic = to_topic(memory.kind, memory.path)
-            n_injected, n_used = counts_by_topic.get(memory_topic, (0, 0))
-            counts_by_topic[memory_topic] = n_injected + memory.n_injected, n_used + memory.n_used
-    return sorted(
-        memory_topic
-        for memory_topic, (n_shown, total_used) in counts_by_topic.items()
-        if n_shown >= MIN_INJECTED and not total_used
-    )

@@ -197,7 +197,6 @@ def build_schema(n_messages: int) -> dict[str, Any]:
 def build_question(
     messages: Sequence[MiningMessage],
     known_memories: Sequence[Memory],
-    topic_texts: Sequence[str],
     *,
     nonce: str,
     max_tokens: int,
@@ -205,16 +204,12 @@ def build_question(
     """Return the question and how many of the known memories it shows.
 
     The question and the system prompt together have at most max_tokens: messages are shortened first to a
-    quarter, then known memories are left out, then messages are shortened further. topic_texts: topics that
-    were often injected and never used.
+    quarter, then known memories are left out, then messages are shortened further.
     """
     available_tokens = max_tokens - tokens(SYSTEM_PROMPT)
     question_text, n_known = "", 0
     for n_chars, n_offered in _list_sizes(len(known_memories)):
-        question_text, n_known = (
-            _render_question(messages, known_memories[:n_offered], topic_texts, nonce, n_chars),
-            n_offered,
-        )
+        question_text, n_known = _render_question(messages, known_memories[:n_offered], nonce, n_chars), n_offered
         if tokens(question_text) <= available_tokens:
             break
     return question_text, n_known
@@ -234,19 +229,13 @@ def _list_sizes(n_known: int) -> list[tuple[int, int]]:
 def _render_question(
     messages: Sequence[MiningMessage],
     known_memories: Sequence[Memory],
-    topic_texts: Sequence[str],
     nonce: str,
     n_chars: int,
 ) -> str:
     parts = [f"[data {nonce} begins]", "Known memories:" if known_memories else "No memory is known about this."]
     parts += [_render_memory(n, memory) for n, memory in enumerate(known_memories, start=1)]
     parts += ["", "Messages:", *(_render_message(message, n_chars) for message in messages)]
-    if topic_texts:
-        parts += ["", f"Rarely useful topics: {'; '.join(topic_texts)}."]
-    parts += [f"[data {nonce} ends]"]
-    if topic_texts:
-        parts += ["", "Keep what belongs to a rarely useful topic only when it clearly matters."]
-    parts += ["", f"Answer for messages 1 to {len(messages)}."]
+    parts += [f"[data {nonce} ends]", "", f"Answer for messages 1 to {len(messages)}."]
     return "\n".join(parts)
 
 
@@ -262,15 +251,6 @@ def _render_message(message: MiningMessage, n_chars: int) -> str:
 
 def _indent_lines(block: str) -> str:
     return "\n".join(f"  {line}" for line in block.splitlines())
-
-
-def render_topics(topics: Sequence[tuple[str, str]]) -> list[str]:
-    """Return topics (kind, first part of the path) as text.
-
-    >>> render_topics([("event", "deploys")])
-    ['event under deploys/']
-    """
-    return [f"{kind} under {clip(first_part, 60)}/" for kind, first_part in topics]
 
 
 # insights -----------------------------------------------------------------------------------------------------

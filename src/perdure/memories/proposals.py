@@ -31,6 +31,7 @@ from perdure.types import TRUSTS, Memory
 ProposalKind = Literal["guess", "narrow", "chain", "lift", "merge", "split", "retire"]
 MemoriesByChain = dict[MemoryChain, list[Memory]]
 PROPOSAL_KINDS: tuple[ProposalKind, ...] = ("guess", "narrow", "chain", "lift", "merge", "split", "retire")  # order
+REQUESTED_KINDS = ("retire",)  # proposed only to who asks for them: they cost answers (decisions/067)
 
 MIN_EPISODES = 3  # on as many days, to become one general memory (decisions/017)
 EPISODE_LIKENESS = 0.65  # lowest share of common words of two episodes

@@ -308,18 +308,22 @@ class MemoryRoom(Memories):
 
     # tidying up -------------------------------------------------------------------------------------------
 
-    def proposals(self) -> list[ConsolidationProposal]:
-        """Return what could be tidied up among the memories. Changes nothing."""
+    def proposals(self, kind: str = "") -> list[ConsolidationProposal]:
+        """Return what could be tidied up among the memories. Changes nothing.
+
+        kind: only those of this kind (guess, narrow, chain, lift, merge, split, retire); `retire` only if it is named.
+        """
         from perdure.memories import consolidate, stated
 
-        return consolidate.list_proposals(self, guess_ids=stated.find_guesses(self, self.connections.archive))
+        guess_ids = stated.find_guesses(self, self.connections.archive)
+        return consolidate.list_proposals(self, kind=kind, guess_ids=guess_ids)
 
     def consolidate(
         self, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None
     ) -> ConsolidationResult:
-        """Apply proposals, all when none is named; `undo` takes it back.
+        """Apply proposals, those of `proposals` when none is named; `undo` takes it back.
 
-        kind: only those of this kind (guess, narrow, chain, lift, merge, split, retire). reword: words a memory that is
+        kind: only those of this kind, as for `proposals`. reword: words a memory that is
         made of several; the model of the role `summariser` unless given, if there is one, else rules.
         """
         from perdure.memories import consolidate, stated

@@ -77,6 +77,19 @@ def test_rules_and_recall_keep_what_matters_and_the_tail_alone_does_not() -> Non
     assert "rules + recall" in report.text()
 
 
+def test_a_summary_of_summaries_loses_what_the_rules_keep() -> None:
+    """A conversation of 6,000 tokens, and a summary of a tenth of it, by who writes it and after how many."""
+    session = {"tail_rounds": 3, "tail_tokens": 900, "summary_tokens": 600, "recall_tokens": 300}
+    talks = [compaction.make_own_talk(1, n_rounds=24)]
+    report = compaction.run(half="dev", vectors=False, n_compactions=(1, 3), talks=talks, session=session)
+    once, thrice = ({way: row["retained"] for way, row in report.tables[number].items()} for number in ("1", "3"))
+    assert thrice["scripted model alone"] < once["scripted model alone"] < once["rules"]
+    assert thrice["rules"] == once["rules"] and thrice["scripted model alone + recall"] >= 0.9
+    by_kind = report.tables["1"]["rules"]["by_kind"]
+    assert set(by_kind) == {"decision", "constraint", "number", "name", "path", REVERSED}
+    assert all(row["low"] <= row["at"] <= row["high"] for row in by_kind.values())
+
+
 def test_a_short_conversation_is_refused(tmp_path: Path) -> None:
     (tmp_path / "talk.jsonl").write_text('{"role": "user", "content": "hi"}\n')
     with pytest.raises(UsageError):

@@ -41,7 +41,7 @@ def test_a_draw_depends_on_its_seed_and_not_on_ids():
 def test_told_counts_for_each_thousand_tokens_of_a_group():
     """Half of the answers are told from 4,000 tokens in 2 groups: 50 per cent over 2,000 tokens is 25 for 1,000."""
     half = ConfidenceInterval(0.5, 0.4, 0.6)
-    row = StoreRow(store_size.WHOLE, 1.0, 100, 4000, 2, half, half, None)
+    row = StoreRow(store_size.WHOLE, 1.0, 100, 4000, 2, half, half, half, None)
     assert row.told_per_1000_tokens == pytest.approx(25.0)
     assert replace(row, n_tokens=0).told_per_1000_tokens == 0.0
     report = StoreSizeReport("set", 8, (row, replace(row, way=store_size.USED, share=0.5, over_random=half)))
@@ -53,3 +53,8 @@ def test_halves_are_put_together():
     whole = StoreMeasurement([1.0], [1.0], [(10, 100)])
     whole.extend(StoreMeasurement([0.0, 0.5], [0.0, 1.0], [(20, 200)]))
     assert (whole.told, whole.sizes) == ([1.0, 0.0, 0.5], [(10, 100), (20, 200)])
+
+
+def test_the_useful_share_of_draws_leaves_out_where_nothing_was_told():
+    """Told in two of three draws: one cue of two answers, then none of one: the mean is 1/4."""
+    assert store_size._average([0.5, None, 0.0]) == 0.25 and store_size._average([None, None]) is None

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.memories import mining_answer
 from perdure.memories.gate import is_instruction
 from perdure.memories.mining_answer import MiningInput, decide_operations
 from perdure.memories.mining_question import MiningMessage
@@ -211,18 +210,6 @@ def test_one_event_does_not_end_another():
     first, second = (one(kind="event", path="staging/deploys", text=said) for said in ("Deployed 1.2", "Deployed 1.3"))
     assert first.path != second.path and first.path.startswith("staging/deploys/")
     assert first.path == one(kind="event", path="staging/deploys", text="deployed 1.2").path
-
-
-def test_topic_shown_twenty_times_and_unused_loses_confidence():
-    noise = [memory(n, f"x{n}", f"deploys/{n}", kind="event", n_injected=10) for n in range(2)]
-    useful = [memory("u", "y", "deploys/z", n_injected=40, n_used=1)]
-    stated = [memory("s", "z", "chat/z", n_injected=40, how="stated")]
-    rare = mining_answer.find_unused_topics([*noise, *useful, *stated])
-    assert rare == [("event", "deploys")]
-    shown = replace(SHOWN, rare_topics=frozenset(rare))
-    assert one(shown, kind="event", path="Deploys/x").confidence == 0.45
-    assert one(shown, kind="fact", path="deploys/x").confidence == 0.9
-    assert mining_answer.find_unused_topics(noise[:1]) == []
 
 
 def test_confidence_stays_between_zero_and_one():

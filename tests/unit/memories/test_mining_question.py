@@ -26,20 +26,19 @@ def memory(n, said="the port is 8080"):
     return Memory(f"mem-{n}", said, "fact", f"server-{n}/port", "default", None, AT, AT, "owner", "mined")
 
 
-def asked(messages, known=(), rare=(), most=12_000):
-    return mining_question.build_question(messages, known, rare, nonce="0123456789abcdef", max_tokens=most)
+def asked(messages, known=(), most=12_000):
+    return mining_question.build_question(messages, known, nonce="0123456789abcdef", max_tokens=most)
 
 
 def test_prompt_equals_its_golden_text():
     messages = [message(1, "we use 9090 now"), message(2, "noted", "agent")]
-    found, n_known = asked(messages, [memory(1)], ["event under x/"])
+    found, n_known = asked(messages, [memory(1)])
     assert n_known == 1
     assert found == (
         "[data 0123456789abcdef begins]\nKnown memories:\nk1 (fact, server-1/port, since 2026-03-01)\n"
         "  the port is 8080\n"
         "\nMessages:\n1. 2026-03-01 09:05 person\n  we use 9090 now\n2. 2026-03-01 09:05 agent\n  noted\n"
-        "\nRarely useful topics: event under x/.\n[data 0123456789abcdef ends]\n"
-        "\nKeep what belongs to a rarely useful topic only when it clearly matters.\n\nAnswer for messages 1 to 2."
+        "[data 0123456789abcdef ends]\n\nAnswer for messages 1 to 2."
     )
 
 

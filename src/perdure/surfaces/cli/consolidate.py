@@ -14,7 +14,7 @@ from perdure import text
 from perdure.errors import Busy, IndexFault, ProposalMissing, UsageError
 from perdure.memories.consolidate import UndoResult
 from perdure.memories.cue_use import MemoryUtility, UtilitySums, rank_by_utility, sum_utilities
-from perdure.memories.proposals import PROPOSAL_KINDS, ConsolidationProposal
+from perdure.memories.proposals import PROPOSAL_KINDS, REQUESTED_KINDS, ConsolidationProposal
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time
 
 _MAX_TEXT_CHARS = 76
@@ -98,9 +98,7 @@ def _print_sums(shell: Shell, totals: UtilitySums, *, n_more: int) -> None:
     if n_more:
         shell.note(f"{n_more:,} more; --limit shows them.")
     if totals.n_never_used:
-        shell.suggest(
-            [("perdure consolidate", f"{totals.n_never_used:,} were shown and never used: propose to retire them")]
-        )
+        shell.suggest([("perdure consolidate --only retire", f"{totals.n_never_used:,} were shown and never used")])
 
 
 @command(
@@ -122,10 +120,10 @@ def _print_sums(shell: Shell, totals: UtilitySums, *, n_more: int) -> None:
 @click.option("--only", type=click.Choice(PROPOSAL_KINDS), help="List only proposals of this kind.")
 def consolidate_command(shell: Shell, ids: tuple[str, ...], is_apply: bool, is_undo: bool, only: str | None) -> None:
     """List proposals to tidy up memories: retire what earlier rules guessed from plain sentences, merge duplicates,
-    lift repeated episodes into one general memory, split memories with two facts, put contradictions on one path,
-    retire memories that were shown often and never used, and limit memories to the project in which they were found.
-    Nothing is deleted. A pinned memory is retired only if the new memory that replaces it is pinned too. Age alone is
-    no reason to retire a memory.
+    lift repeated episodes into one general memory, split memories with two facts, put contradictions on one path, and
+    limit memories to the project in which they were found. With `--only retire`: retire memories that were shown often
+    and never used, which costs answers. Nothing is deleted. A pinned memory is retired only if the new memory that
+    replaces it is pinned too. Age alone is no reason to retire a memory.
     """
     if is_undo:
         if is_apply or only or len(ids) > 1:
@@ -134,7 +132,9 @@ def consolidate_command(shell: Shell, ids: tuple[str, ...], is_apply: bool, is_u
         return
     with shell.open_home() as home:
         if not is_apply:
-            proposals = [proposal for proposal in home.memories.proposals() if only in (None, proposal.kind)]
+            proposals = home.memories.proposals(only or "")
+            if ids and not only:
+                proposals += [found for kind in REQUESTED_KINDS for found in home.memories.proposals(kind)]
             _print_proposals(shell, _select_proposals(proposals, ids) if ids else proposals, full=bool(ids))
             return
         result = home.memories.consolidate(list(ids) or None, kind=only or "")

@@ -14,10 +14,19 @@ from perdure.surfaces.cli.common import Shell, command, show_progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUITES = ("block", "contradictions", "changes", "stated", "attacks", "use", "scanner", "store_size", "compaction")
-
-
-_HALVED_SUITES = ("block", "changes", "stated", "compaction")
+SUITES = (
+    "block",
+    "contradictions",
+    "changes",
+    "stated",
+    "attacks",
+    "use",
+    "scanner",
+    "store_size",
+    "compaction",
+    "mining",
+)
+_HALVED_SUITES = ("block", "changes", "stated", "compaction", "mining")
 
 
 class _SuiteReport(Protocol):
@@ -36,6 +45,7 @@ class _EvalRequest(NamedTuple):
     errors: bool
     stated: bool  # True: statements of people become memories
     summariser: Path | None = None  # file of a model, for --compaction
+    answers: Path | None = None  # file of recorded answers, for --mining
 
 
 _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, errors=False, stated=True)
@@ -60,6 +70,9 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
   perdure eval --store-size                what smaller stores of memories still answer (about 1 min)
   perdure eval --compaction                what a session knows after 1, 3 and 5 compactions (about 20 s)
   perdure eval --compaction transcripts/ --half held-out --keyword
+  perdure eval --mining                    precision and recall of the rules on 160 messages, against labels by hand
+  perdure eval --mining --answers FILE     and of the answers of a model that were recorded there
+  perdure eval --mining --ask --answers FILE   first ask the miner of your settings, and record its answers
   perdure eval --scanner                   attacks found and false alarms, on the 153 texts of Perdure
   perdure eval --scanner texts.jsonl       on your texts; fields: text, label (1 = attack), kind, lang""",
 )
@@ -81,17 +94,25 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="With --compaction: a GGUF file that also writes summaries.",
 )
+@click.option("--mining", is_flag=True, help="Measure the memories that a miner makes, against labels made by hand.")
+@click.option(
+    "--answers",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --mining: the recorded answers of a model.",
+)
+@click.option("--ask", is_flag=True, help="With --answers: ask your miner what has no answer there, and record it.")
 @click.option(
     "--half",
     type=click.Choice(("dev", "held-out", "third", "fourth")),
-    help="The half of the questions, for --changes and --compaction (default: dev), --stated or --block (default: "
-    "both). Only --changes and --compaction have a third, only --compaction a fourth.",
+    help="The half of the questions, for --changes and --compaction (default: dev), --stated, --mining or --block "
+    "(default: both). Only --changes and --compaction have a third, only --compaction a fourth.",
 )
 @click.option("--turns-alone", is_flag=True, help="Do not make memories from the statements of people.")
 @click.option("--errors", is_flag=True, help="With --half dev: list missed and wrong answers.")
 def eval_command(
     shell: Shell, sources: tuple[Path, ...], keyword: bool, keep: Path | None, half: str | None, errors: bool,
-    turns_alone: bool, summariser: Path | None, **suites: bool,
+    turns_alone: bool, summariser: Path | None, answers: Path | None, **suites: bool,
 ) -> None:  # fmt: skip
     """Measure recall on questions with known answers: hits found, hits in the pack, silence, time. The report compares
     recall with no memory, grep, keyword search, vectors alone, and the whole history. It uses a scratch home and reads
@@ -99,10 +120,15 @@ def eval_command(
     changes over time.
     """
     request = _EvalRequest(
-        sources, not keyword, keep, half.replace("-", "_") if half else None, errors, not turns_alone, summariser
-    )
+        sources, not keyword, keep, half.replace("-", "_") if half else None, errors, not turns_alone, summariser,
+        answers,
+    )  # fmt: skip
+    has_to_ask = suites.pop("ask")
+    suite = _choose_suite(suites, request)
     with show_progress(shell, "measuring", None) as step:
-        report = _run_suite(_choose_suite(suites, request), request, step)
+        if has_to_ask:
+            _ask_miner(shell, request, step)
+        report = _run_suite(suite, request, step)
     is_stored = request == _DEFAULT_REQUEST and not any(suites.values()) and _store_measurement(shell, report)
     if shell.as_json:
         shell.print_json({**report.figures, **({} if any(suites.values()) else {"kept": is_stored})})
@@ -110,6 +136,19 @@ def eval_command(
     shell.out.print(report.text(), markup=False)
     if is_stored:
         shell.suggest([("perdure page", "compare with earlier measurements, under Quality")])
+
+
+def _ask_miner(shell: Shell, request: _EvalRequest, step: Callable[..., None]) -> None:
+    """Ask the miner of the home about each batch without an answer, and record its answers."""
+    from perdure.eval import mining_quality
+
+    if request.answers is None:
+        raise UsageError("--ask needs --mining --answers FILE, where the answers are recorded")
+    with shell.open_home() as home:
+        chat = home.chat("miner", job="eval")
+        if chat is None:
+            raise UsageError("models.roles.miner names no model to ask")
+        mining_quality.record_answers(mining_quality.make_batches(), chat, request.answers, progress=step)
 
 
 def _store_measurement(shell: Shell, suite_report: _SuiteReport) -> bool:
@@ -136,7 +175,7 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
         raise UsageError(f"give only one of these options: {', '.join(map(_name_option, named_suites))}")
     suite = named_suites[0] if named_suites else ""
     if request.half and suite not in _HALVED_SUITES:
-        raise UsageError("--half needs --block, --changes, --stated or --compaction")
+        raise UsageError("--half needs --block, --changes, --stated, --mining or --compaction")
     if request.half == "third" and suite not in ("changes", "compaction"):
         raise UsageError("--half third needs --changes or --compaction: the other suites have two halves")
     if request.half == "fourth" and suite != "compaction":
@@ -149,6 +188,8 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
         raise UsageError(f"{_name_option(suite)} needs a SOURCE")
     if request.summariser and suite != "compaction":
         raise UsageError("--summariser needs --compaction")
+    if request.answers and suite != "mining":
+        raise UsageError("--answers needs --mining")
     if suite not in ("block", "stated", "compaction") and len(request.sources) > 1:
         raise UsageError("give only one SOURCE")
     return suite
@@ -209,6 +250,10 @@ def _run_halved_suite(suite: str, request: _EvalRequest, step: Callable[..., Non
         from perdure.eval import statement_quality
 
         return statement_quality.run(request.sources, half=request.half)
+    if suite == "mining":
+        from perdure.eval import mining_quality
+
+        return mining_quality.run(request.answers, half=request.half)
     if suite == "block":
         from perdure.eval import block_quality
 

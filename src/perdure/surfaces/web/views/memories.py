@@ -21,7 +21,7 @@ from perdure.errors import MemoryMissing, NotFound, UsageError
 from perdure.index.memory_rows import ListRange, MemoryFilter, MemoryOrder
 from perdure.memories import consolidate
 from perdure.memories.explicit import guess_kind
-from perdure.memories.proposals import PROPOSAL_KINDS, ConsolidationProposal, ProposalKind
+from perdure.memories.proposals import PROPOSAL_KINDS, REQUESTED_KINDS, ConsolidationProposal, ProposalKind
 from perdure.surfaces.web import memory_display, visits
 from perdure.surfaces.web.render import clean, to_key
 from perdure.surfaces.web.views.statistics import TtlCache
@@ -350,6 +350,8 @@ def review_memories(visit: Visit) -> ViewResult:
 def list_proposals(visit: Visit) -> HtmlPage:
     """Show the page with every proposal."""
     kind, proposals = _parse_kind(visit), visit.home.memories.proposals()
+    if kind in REQUESTED_KINDS:
+        proposals += visit.home.memories.proposals(kind)
     chosen = [proposal for proposal in proposals if kind in ("", proposal.kind)]
     last_event = consolidate.find_last_consolidation(visit.home.memories)
     values = {

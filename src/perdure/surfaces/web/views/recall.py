@@ -22,7 +22,6 @@ from perdure.index import encoding
 from perdure.index.injections import Injection, UsageWeek
 from perdure.index.memory_rows import MemoryUse
 from perdure.index.session_turns import PromptTurn
-from perdure.memories import mining_answer
 from perdure.memories.cue_use import USED_SCORE, compute_expected_share
 from perdure.memories.proposals import MAX_UNUSED_SHOWN
 from perdure.recall.tuning import DEFAULT
@@ -454,9 +453,7 @@ def show_use(visit: Visit) -> HtmlPage:
         "n_waiting": sum(week.n_waiting for week in all_weeks),
         "n_memories": len(current),
         "n_weeks": _RECENT_WEEKS,
-        "topics": mining_answer.find_unused_topics(uses),
         "never_used": MAX_UNUSED_SHOWN,
-        "min_injected": mining_answer.MIN_INJECTED,
         **_collect_use_lists(visit, list_useful(current), list_unused(current)),
     }
     return HtmlPage("use.html", values)
