@@ -42,12 +42,14 @@ from perdure.types import GRANT_SCOPES, Grant, GrantScope
 
 MACHINE = "machine"  # types of events
 GRANT = "grant"
-_TYPES = (GRANT, MACHINE)
-_GRANTING_OPS = ("register", "give")  # operations that give rights; all others end them
+PERSON = "person"
+_TYPES = (GRANT, MACHINE, PERSON)
+_GRANTING_OPS = ("register", "give", "link")  # operations that give rights; all others end them
 _T = TypeVar("_T")
 
+APP_PASSWORDS_FILE = "app-passwords.json"  # in a home: what `sharing/app_passwords.py` keeps
 _CHANGES_FILE = "run/authority.changes"  # in a home: a byte for each change
-_FORMAT = 1  # of the saved file
+_FORMAT = 2  # of the saved file
 _REFRESH_EVERY_S = 1.0  # how often the journals themselves are checked
 _SAVE_AFTER_BYTES = 1_000_000  # save the file when it spares the next process reading this much of the journals
 
