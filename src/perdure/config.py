@@ -22,6 +22,7 @@ from perdure.identity import check_user
 __all__ = [
     "AgentsConfig",
     "ArchiveConfig",
+    "AtprotoConfig",
     "CapsConfig",
     "CaptureConfig",
     "Config",
@@ -29,6 +30,7 @@ __all__ = [
     "EmbedderConfig",
     "FloorConfig",
     "HooksConfig",
+    "IdentityConfig",
     "ImagesConfig",
     "IndexConfig",
     "LimitsConfig",
@@ -37,6 +39,7 @@ __all__ = [
     "McpSourceConfig",
     "McpToolConfig",
     "ModelsConfig",
+    "OpenIdConfig",
     "PicturesConfig",
     "PriceConfig",
     "ProxyConfig",
@@ -193,6 +196,7 @@ class JobsConfig:
     deliver: str = "* * * * *"
     probes: str = "50 1-5 * * *"
     report: str = "30 7 * * 1"
+    identities: str = "17 * * * *"
 
 
 @dataclass(frozen=True)
@@ -314,10 +318,42 @@ class ServerConfig:
     tls_certificate: str = ""  # files in PEM; needed for an address that other machines can reach
     tls_key: str = ""
     plain: bool = False  # allow such an address without TLS, because the network itself is private
-    admins: tuple[str, ...] = ()  # users who may administer the whole home; its own user always may
+    admins: tuple[str, ...] = ()  # users, or DIDs of users, who may administer the whole home; its own user always may
     names: tuple[str, ...] = ()  # names of this server besides those of its certificate and its machine
     requests_per_minute: int = 600  # of each machine
     remote_agent: bool = False  # let your other machines talk with the agent, whose tools act on this one
+
+
+@dataclass(frozen=True)
+class AtprotoConfig:
+    """People who are known by a DID of the AT Protocol. Without a directory this home asks no such server."""
+
+    directory: str = ""  # of DIDs: "https://plc.directory"
+    server: str = ""  # a server that finds the DID of a handle; default: the web site of the handle
+
+
+@dataclass(frozen=True)
+class OpenIdConfig:
+    """The OpenID provider by which people sign in on the page. Without an issuer there is none."""
+
+    issuer: str = ""  # "https://login.example.com", as its tokens name it
+    client_id: str = ""  # of this home there
+    secret_env: str = ""  # the environment variable with the secret of this client; default: a client without one
+    name: str = ""  # on the page: "Sign in with NAME"; default: the host of the issuer
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    address: str = ""  # of this home in a browser: "https://home.example"; default: the one that the browser asked for
+    session_h: int = 12  # a session on the page ends after so many hours
+
+
+@dataclass(frozen=True)
+class IdentityConfig:
+    """The servers elsewhere that prove who somebody is. They give nobody a right in this home."""
+
+    atproto: AtprotoConfig = field(default_factory=AtprotoConfig)
+    openid: OpenIdConfig = field(default_factory=OpenIdConfig)
+    private: tuple[str, ...] = ()  # hosts that may have private addresses, and may be asked over http://
+    ca: str = ""  # file (PEM) of a certificate authority of your own; default: the system's
+    timeout_s: int = 10  # for one request
 
 
 @dataclass(frozen=True)
@@ -471,6 +507,7 @@ class Config:
     mcp: McpConfig = field(default_factory=McpConfig)
     remote: RemoteConfig = field(default_factory=RemoteConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    identity: IdentityConfig = field(default_factory=IdentityConfig)
     proxy: ProxyConfig = field(default_factory=ProxyConfig)
     delivery: Mapping[str, DeliveryConfig] = field(default_factory=dict, metadata={"each": DeliveryConfig})  # by name
     telegram: TelegramConfig = field(default_factory=TelegramConfig)

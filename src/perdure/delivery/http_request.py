@@ -10,7 +10,7 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -63,21 +63,25 @@ def make_context(ca: str, *, setting: str) -> ssl.SSLContext:
 
 def send_request(
     url: SplitResult, body: bytes | None, headers: Mapping[str, str], *, limit_s: float, max_bytes: int,
-    context: ssl.SSLContext | None = None,
+    context: ssl.SSLContext | None = None, addresses: Sequence[str] = (),
 ) -> HttpAnswer:  # fmt: skip
     """Send a request (POST, or GET without a body) and return the answer, whatever its status.
 
-    context: of TLS; the system's authorities without one. Raises DeliveryFault, and DeliveryRefused for a certificate.
+    context: of TLS; the system's authorities without one. addresses: the numbers of the host to connect to, in this
+    order; looked up if there are none. Raises DeliveryFault, and DeliveryRefused for a certificate.
     """
     host = url.hostname or ""
+    context = context or ssl.create_default_context() if url.scheme == "https" else None
     connection = (
-        http.client.HTTPSConnection(host, url.port, timeout=limit_s, context=context or ssl.create_default_context())
-        if url.scheme == "https"
+        http.client.HTTPSConnection(host, url.port, timeout=limit_s, context=context)
+        if context is not None
         else http.client.HTTPConnection(host, url.port, timeout=limit_s)
     )
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     try:
         with _limit_time(connection, limit_s):
+            if addresses:
+                connection.sock = _connect(addresses, connection.port, limit_s, context, host)
             connection.request("GET" if body is None else "POST", target, body, {"User-Agent": "perdure", **headers})
             with connection.getresponse() as response:
                 return HttpAnswer(response.status, _read_body(response, max_bytes, host), _read_wait_s(response))
@@ -89,6 +93,26 @@ def send_request(
         raise DeliveryFault(f"{host}: {type(error).__name__}") from error
     finally:
         connection.close()
+
+
+def _connect(
+    addresses: Sequence[str], port: int, limit_s: float, context: ssl.SSLContext | None, host: str
+) -> socket.socket:
+    """Return a connection to the first of these addresses that takes one. Raises OSError of the last."""
+    for address in addresses:
+        try:
+            plain_socket = socket.create_connection((address, port), limit_s)
+            break
+        except OSError:
+            if address == addresses[-1]:
+                raise
+    if context is None:
+        return plain_socket
+    try:
+        return context.wrap_socket(plain_socket, server_hostname=host)
+    except BaseException:
+        plain_socket.close()
+        raise
 
 
 @contextmanager

@@ -255,6 +255,17 @@ def sort_topics(home: Home, stop: StopCheck) -> JobResult:
     return JobResult(why, counts, did_work=bool(result.n_turns or result.n_promoted))
 
 
+def check_persons(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
+    """Look up the linked persons of the AT Protocol, and revoke app passwords at their servers."""
+    if not home.config.identity.atproto.directory:
+        return JobResult("nobody is known by a DID (identity.atproto.directory)", did_work=False)
+    result = home.sharing.app_passwords.check()
+    n_ended, n_revoked, n_waiting = len(result.revoked_there), len(result.revoked), len(result.waiting)
+    counts = {"renamed": len(result.renamed), "ended": n_ended, "revoked": n_revoked, "waiting": n_waiting}
+    why = f"{n_revoked} app password{'' if n_revoked == 1 else 's'} revoked, {n_waiting} left; {n_ended} machines ended"
+    return JobResult("; ".join([why, *result.faults[:3]]), counts, did_work=any(counts.values()))
+
+
 BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
     BuiltinJob("sweep", "capture transcripts that no hook has sent", "once", sweep),
     BuiltinJob("embed", "make vectors for captured text", "once", embed, for_each_user=True, max_s=MAX_EMBED_S),
@@ -291,6 +302,7 @@ BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
         make_weekly_report,
         for_each_user=True,
     ),
+    BuiltinJob("identities", "look up linked persons, and revoke app passwords there", "once", check_persons),
     BuiltinJob("watchdog", "notice a part that does not work, and report it once", "skip", watch_resident),
 )
 

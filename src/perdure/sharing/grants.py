@@ -44,17 +44,12 @@ from perdure.types import GRANT_SCOPES, Grant, GrantScope
 MACHINE = "machine"  # types of events
 GRANT = "grant"
 TEAM = "team"
-_TYPES = (GRANT, MACHINE, TEAM)
-_GRANTING_OPS = (
-    "register",
-    "give",
-    "accept",
-    "rule",
-    "join",
-    "return",
-)  # operations that give rights; all others end them
+PERSON = "person"
+_TYPES = (GRANT, MACHINE, TEAM, PERSON)
+_GRANTING_OPS = ("register", "give", "accept", "rule", "join", "return", "link")  # give rights; all others end them
 _T = TypeVar("_T")
 
+APP_PASSWORDS_FILE = "app-passwords.json"  # in a home: what `sharing/app_passwords.py` keeps
 _CHANGES_FILE = "run/authority.changes"  # in a home: a byte for each change
 _FORMAT = 2  # of the saved file
 _REFRESH_EVERY_S = 1.0  # how often the journals themselves are checked

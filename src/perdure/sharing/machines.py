@@ -32,9 +32,11 @@ from perdure.sharing.grants import (
     read_event_data,
     record_event,
 )
+from perdure.sharing.persons import ATPROTO, PERSON_PREFIX, LinkedPerson, index_subjects, replay_persons
 from perdure.types import Identity
 
 SECRET_PREFIX = "pdr-"  # of every secret, so that a leaked one can be recognised
+BROWSER = "browser"  # the machine of what a person does on the page without one
 _SECRET_BYTES = 32
 _MAX_SECRET_CHARS = 256  # longer texts are not checked
 
@@ -206,12 +208,28 @@ class LocalAuthority:
         return self._to_identity(registered.machine)
 
     def identify_machine(self, user: str, machine_id: str) -> Identity | None:
-        """Return the current identity of a machine that was identified before; None if it was revoked since."""
+        """Return the current identity of a machine, or of a person in a browser, that was identified before; None if it
+        was revoked since.
+        """
+        if machine_id.startswith(PERSON_PREFIX):
+            person = self._cache.get_events().derive(replay_persons).get((user, machine_id))
+            return self.identify_person(person) if person and person.unlinked_at is None else None
         registered = self._cache.get_events().derive(_replay_machines).get((user, machine_id))
         return self._to_identity(registered.machine) if registered and registered.machine.revoked_at is None else None
 
+    def identify_person(self, person: LinkedPerson) -> Identity:
+        """Return the identity of a linked person in a browser, who has no machine."""
+        return Identity(person.user, BROWSER, person.person_id, self._is_admin(person.user))
+
     def _to_identity(self, machine: Machine) -> Identity:
-        return Identity(machine.user, machine.name, machine.machine_id, machine.user in self._admins)
+        return Identity(machine.user, machine.name, machine.machine_id, self._is_admin(machine.user))
+
+    def _is_admin(self, user: str) -> bool:
+        """Return True if the settings name the user, or the DID of the person who is linked to them."""
+        persons = self._cache.get_events().derive(index_subjects)
+        return user in self._admins or any(
+            (person := persons.get((ATPROTO, name))) is not None and person.user == user for name in self._admins
+        )
 
 
 class Authority(Protocol):
@@ -224,3 +242,6 @@ class Authority(Protocol):
 
     def identify_machine(self, user: str, machine_id: str) -> Identity | None:
         """Return the current identity of a machine that was identified before; None if it was revoked since."""
+
+    def identify_person(self, person: LinkedPerson) -> Identity:
+        """Return the identity of a linked person in a browser, who has no machine."""

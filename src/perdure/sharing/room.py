@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from perdure.connections import Connections, utc_now
 from perdure.errors import MemoryMissing, UsageError, UserMissing
 from perdure.runs import Runs
 from perdure.sharing.grants import (
+    APP_PASSWORDS_FILE,
     TEAM_SIGN,
     GrantCache,
     GrantRecord,
@@ -23,7 +25,9 @@ from perdure.types import Grant, GrantScope, Principal
 
 if TYPE_CHECKING:  # only a command that registers a machine, or is about a team, needs them
     from perdure.sharing.access_picture import AccessPicture
-    from perdure.sharing.machines import Machines
+    from perdure.sharing.app_passwords import AppPasswords, Outcome
+    from perdure.sharing.machines import Authority, Machine, Machines
+    from perdure.sharing.persons import LinkedPerson, Persons
     from perdure.sharing.teams import Departure, Note, Teams
 
 UNFINISHED_ERASURE = "unfinished-erasure"  # in the ledger, while a user is being erased; it names nobody
@@ -60,6 +64,55 @@ class Sharing:
         from perdure.sharing.machines import Machines
 
         return Machines(self._connections.path, self.grant_cache(), now=utc_now)
+
+    def open_authority(self) -> Authority:
+        """Return the authority that turns credentials into identities: the table of this home, and nothing else."""
+        from perdure.sharing.machines import LocalAuthority
+
+        return LocalAuthority(self._connections.path, self._connections.config.admins, cache=self.grant_cache())
+
+    @property
+    def persons(self) -> Persons:
+        """The persons whom identity servers know, and who are users of this home."""
+        from perdure.sharing.persons import Persons
+
+        return Persons(self._connections.path, self.grant_cache(), now=utc_now)
+
+    @property
+    def app_passwords(self) -> AppPasswords:
+        """The machines that joined by the DID of their person."""
+        from perdure.identity_servers.atproto import AtprotoNetwork
+        from perdure.identity_servers.guarded_request import make_rules
+        from perdure.sharing.app_passwords import AppPasswords
+
+        settings = self._connections.config.identity
+        is_set = settings.atproto.directory
+        network = AtprotoNetwork(is_set, settings.atproto.server, make_rules(settings)) if is_set else None
+        return AppPasswords(self._connections.path, self.machines, self.persons, network)
+
+    def revoke_machine(self, name: str, user: str | None = None) -> tuple[Machine, Outcome, str]:
+        """Revoke a machine here, from its next request on, and then its app password at the server of its person.
+
+        Returns the machine, the outcome at the server, and why it waits there. user: only a machine of this user.
+        """
+        machine = self.machines.revoke(name, user)
+        return machine, *(self.app_passwords.revoke(machine) if self.has_app_passwords() else ("none", ""))
+
+    def unlink_person(self, user: str) -> tuple[list[LinkedPerson], list[tuple[Machine, Outcome, str]]]:
+        """End the links of a user, and revoke every machine that joined by them; return both."""
+        persons = self.persons.unlink(user)
+        ids = {person.person_id for person in persons}
+        joined = [machine for machine in self.machines.list_machines(user) if machine.registered_by in ids]
+        return persons, [self.revoke_machine(machine.machine_id, user) for machine in joined]
+
+    def has_app_passwords(self) -> bool:
+        """Return True if this home ever kept an app password of a machine."""
+        return (self._connections.path / APP_PASSWORDS_FILE).exists()
+
+    def forget_passwords(self) -> None:
+        """Delete the app passwords of the principal's machines; revoke them at the server first, if it answers."""
+        if self.has_app_passwords():
+            self.app_passwords.forget_user(self._connections.user)
 
     @property
     def grants(self) -> Grants:
@@ -151,8 +204,10 @@ class Sharing:
             raise UsageError(f"{user} is this home's own user; `perdure forget --everything` deletes their data")
         teams, grants = self._make_teams(home_user), self.grants
         machines = self.machines.list_machines(user)
-        for machine in machines:
-            self.machines.revoke(machine.machine_id, user)
+        with contextlib.suppress(UserMissing):  # no identity server knows them
+            self.unlink_person(user)
+        for machine in self.machines.list_machines(user):
+            self.revoke_machine(machine.machine_id, user)
         left_teams = teams.leave_all(user)
         keeping = {team.name for team in teams.list_teams() if team.keeps}
         given = [record for record in grants.list_given(include_ended=True) if record.revoked_at is None]

@@ -344,6 +344,14 @@ def check_mining(home: Home) -> Iterator[HealthCheck]:
     )
 
 
+def check_app_passwords(home: Home) -> Iterator[HealthCheck]:
+    """Check for app passwords of revoked machines that are still valid at the server of their person."""
+    if home.sharing.has_app_passwords() and (waiting := home.sharing.app_passwords.list_waiting()):
+        verb = "is" if len(waiting) == 1 else "are"
+        found = f"{format_count(len(waiting), 'app password')} {verb} still valid, of machines that are revoked here"
+        yield HealthCheck("identities", "notice", found, "`perdure user check` revokes them at the server")
+
+
 def check_deliveries(home: Home) -> Iterator[HealthCheck]:
     """Check for dead letters and for targets that make no sense; yields nothing if the home delivers nothing."""
     queue, targets = DeliveryQueue(home.path, home.config.delivery), home.config.delivery
@@ -447,6 +455,7 @@ _LIGHT_CHECKS = (
     check_mining,
     check_jobs,
     check_deliveries,
+    check_app_passwords,
     check_telegram,
     check_mail,
     check_hook_failures,

@@ -44,6 +44,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "consolidate": ("consolidate", "List proposals to merge, split or retire memories; apply or undo them."),
     "tree": ("search", "Draw runs as trees: sessions, forks and sub-agents."),
     "machine": ("machine", "Register, list and revoke machines and users; each machine has a secret."),
+    "user": ("user", "List users; link one to the person whom an identity server knows."),
     "share": (
         "share",
         "Let another user or a team read a run, a tag, a project or an agent's runs, until you revoke it.",

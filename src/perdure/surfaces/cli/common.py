@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -50,6 +51,7 @@ __all__ = [
     "format_time_and_age",
     "parse_future_moment",
     "parse_moment",
+    "read_text",
     "show_progress",
 ]  # fmt: skip
 
@@ -302,3 +304,15 @@ def confirm(shell: Shell, question: str, *, yes: bool) -> bool:
     if shell.as_json or not sys.stdin.isatty():
         raise UsageError("this command deletes data: add --yes to confirm, or --dry-run to see the effect first")
     return click.confirm(question, default=False, err=True)
+
+
+def read_text(secret_file: str | None, label: str) -> str:
+    """Read a secret from a file or from standard input (-), or ask for it on the terminal. Raises UsageError."""
+    if secret_file is None:
+        return str(click.prompt(label, hide_input=True, err=True))
+    if secret_file == "-":
+        return sys.stdin.read(10_000)
+    try:
+        return Path(secret_file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{secret_file}: {error}") from error

@@ -30,7 +30,7 @@ from perdure.errors import (
     SecretRefused,
     UsageError,
 )
-from perdure.surfaces.cli.common import Shell, command, format_count, format_size
+from perdure.surfaces.cli.common import Shell, command, format_count, format_size, read_text
 from perdure.surfaces.cli.settings_file import read_settings, set_values
 
 _PROBE_LIMIT_S = 10.0  # limit for the first answer of an address
@@ -46,7 +46,8 @@ _SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
   perdure join https://home.example:8443
   perdure join https://home.example:8443 --name laptop --no-hooks
   perdure join https://home.example:8443 --secret-file - < secret.txt
-  perdure join https://home.example:8443 --ca ~/family-ca.pem""",
+  perdure join https://home.example:8443 --ca ~/family-ca.pem
+  perdure join https://home.example:8443 --handle anna.family.example""",
 )
 @click.argument("url")
 @click.option(
@@ -55,6 +56,9 @@ _SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
 @click.option(
     "--secret-file", metavar="FILE", help="Read the secret from a file (- for standard input) instead of asking for it."
 )
+@click.option(
+    "--handle", metavar="HANDLE|DID", help="Prove who you are by your server of the AT Protocol; no secret is needed."
+)
 @click.option("--ca", metavar="FILE", help="Trust this certificate authority for https (a PEM file).")
 @click.option("--plain", is_flag=True, help="Allow http:// to another machine. Use it only in a private network.")
 @click.option("--no-hooks", is_flag=True, help="Do not change the settings of your clients.")
@@ -62,11 +66,13 @@ _SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
     "--replace", "replace_credential", is_flag=True, help="Replace the credential that this machine already has."
 )
 def join_command(
-    shell: Shell, url: str, name: str | None, secret_file: str | None, ca: str | None, plain: bool, no_hooks: bool,
-    replace_credential: bool,
+    shell: Shell, url: str, name: str | None, secret_file: str | None, handle: str | None, ca: str | None, plain: bool,
+    no_hooks: bool, replace_credential: bool,
 ) -> None:  # fmt: skip
     """Connect this machine to a home on another machine: captures go to that home, and recall comes from it. This
-    machine stores only captures that are not sent yet. `perdure machine register` prints the secret, at the home.
+    machine stores only captures that are not sent yet. `perdure machine register` prints the secret, at the home. With
+    --handle no secret is needed, if your user there is linked to your DID: you give your password to your own server,
+    which makes an app password for this machine.
     """
     home = settings.find_home_path(shell.home)
     remote_settings = RemoteSettings(url.rstrip("/"), str(Path(ca).expanduser().absolute()) if ca else "", plain)
@@ -76,7 +82,13 @@ def join_command(
     settings_text = add_remote(read_settings(home), remote_settings)
     with _raise_join_faults():
         remote.check_home(remote_settings, timeout_s=_PROBE_LIMIT_S)
-    secret = _read_secret(secret_file)
+    if handle is None:
+        secret = _read_secret(secret_file)
+    else:
+        from perdure.surfaces.cli import join_person
+
+        with _raise_join_faults():
+            secret = join_person.join_as_person(home, remote_settings, handle, name, secret_file)
     with _raise_join_faults():
         own_credential = _verify_credential(remote_settings, secret, name)
     if not replace_credential:
@@ -163,17 +175,8 @@ def _refuse_foreign_captures(home: Path, own_credential: Credential) -> None:
 
 
 def _read_secret(secret_file: str | None) -> str:
-    """Read the secret of this machine from the file, or ask for it. Raises UsageError if it cannot be a secret."""
-    if secret_file is None:
-        raw_secret = click.prompt("Secret of this machine", hide_input=True, err=True)
-    elif secret_file == "-":
-        raw_secret = sys.stdin.read(10_000)
-    else:
-        try:
-            raw_secret = Path(secret_file).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{secret_file}: {error}") from error
-    secret = str(raw_secret).strip()
+    """Read the secret of this machine. Raises UsageError if it cannot be a secret."""
+    secret = read_text(secret_file, "Secret of this machine").strip()
     if not secret.isascii() or not secret.isprintable() or not secret or " " in secret:
         raise UsageError("this is not a secret: a secret is one word, as `perdure machine register` printed it")
     return secret

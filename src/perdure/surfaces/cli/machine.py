@@ -11,6 +11,7 @@ from perdure.capture.credential import Credential
 from perdure.errors import PerdureError, UsageError
 from perdure.home import Home
 from perdure.service.client import ask_health
+from perdure.sharing.app_passwords import Outcome
 from perdure.sharing.machines import Machine
 from perdure.surfaces.cli.common import Shell, command, format_time
 from perdure.surfaces.cli.lazy import LazyGroup
@@ -133,14 +134,28 @@ def list_command(shell: Shell, user: str | None, include_all: bool) -> None:
 @click.argument("machine", metavar="NAME|ID")
 @_user_option
 def revoke_command(shell: Shell, machine: str, user: str | None) -> None:
-    """Revoke a machine: its next request is refused. Its captures stay."""
+    """Revoke a machine: its next request is refused. Its captures stay. If it joined by a DID, its app password is then
+    revoked at the server of its person; that is tried again until it is done.
+    """
     with shell.open_home() as home:
-        revoked = home.sharing.machines.revoke(machine, user)
+        revoked, outcome, reason = home.sharing.revoke_machine(machine, user)
     if shell.as_json:
-        shell.print_json(_machine_to_json(revoked))
+        shell.print_json({**_machine_to_json(revoked), "app_password": outcome, "reason": reason or None})
         return
     message = f"{revoked.name} of {revoked.user} is revoked: the home refuses its next request."
     shell.out.print(printable(message), markup=False)
+    if text := describe_outcome(outcome, reason):
+        shell.out.print(printable(text), markup=False)
+
+
+def describe_outcome(outcome: Outcome, reason: str) -> str:
+    """Say what came of the app password of a revoked machine; "" if it had none."""
+    if outcome == "waiting":
+        return (
+            f"Its app password is still valid at the server of its person ({reason}). `perdure serve` tries again "
+            "every hour, and `perdure user check` at once."
+        )
+    return "Its app password is revoked at the server of its person." if outcome == "revoked" else ""
 
 
 def _machine_to_json(machine: Machine) -> dict[str, Any]:

@@ -508,6 +508,7 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
     health_checks.check_captures,
     health_checks.check_mining,
     health_checks.check_deliveries,
+    health_checks.check_app_passwords,
     health_checks.check_telegram,
     health_checks.check_mail,
     _check_transcripts,

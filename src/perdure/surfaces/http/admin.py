@@ -91,8 +91,17 @@ def _find_machine(call: HttpCall, machine_id: str) -> Machine:
 def revoke_machine(call: HttpCall) -> HttpResponse:
     """Revoke a machine, from its next request on."""
     machine = _find_machine(call, call.path_params["machine_id"])
-    revoked = call.home.sharing.machines.revoke(machine.machine_id, machine.user)
-    return HttpResponse(_build_machine(revoked))
+    revoked, outcome, _ = call.home.sharing.revoke_machine(machine.machine_id, machine.user)
+    return HttpResponse({**_build_machine(revoked), "app_password": outcome})
+
+
+def join_machine(call: HttpCall) -> HttpResponse:
+    """Register a machine for the person who proves their DID. No credential of this home is needed."""
+    body = call.body
+    machine, secret = call.home.sharing.app_passwords.join(
+        body.did, body.password_name, body.app_password, body.machine
+    )
+    return HttpResponse({**_build_machine(machine), "secret": secret}, 201)
 
 
 def _refuse_not_admin() -> HttpRefusal:

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from perdure import log, turn
-from perdure.errors import NotFound
+from perdure.errors import IdentityFault, NotFound
 from perdure.surfaces.http import captures, responses, routes
 from perdure.surfaces.http.calls import ApiOperation, HttpCall, ServerContext
 from perdure.surfaces.http.pools import HomePool, TokenBuckets, WorkerPool
@@ -46,6 +46,8 @@ MAX_WRONG_SECRETS_PER_MINUTE = 10  # wrong credentials that an address may send
 _MAX_KEY_CHARS = 255
 _MAX_SECRET_CHARS = 512
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+_MAX_PUBLIC_BYTES = 4096  # of a body that comes without a credential
+_STRANGER = Identity("", "", "")  # of a request that needs no credential
 _MAX_BODIES_AT_ONCE = 64  # bodies that are received at the same time
 
 
@@ -120,6 +122,8 @@ class HttpApi:
     async def answer_request(self, operation: ApiOperation, request: Request) -> HttpResponse:
         """Answer a request to an operation. Raises HttpRefusal, and the errors of the operation's function."""
         arrived_s = time.monotonic()
+        if operation.is_public:
+            return await self._answer_stranger(operation, request, arrived_s)
         identity = await self.identify(request)
         if operation.is_admin and not identity.is_admin:
             raise HttpRefusal(403, "forbidden", "Only an admin of this home may do that.")
@@ -130,6 +134,18 @@ class HttpApi:
             return await self._answer_with_body(
                 operation, request, identity, captures.BodyLimits(max_bytes, self.silence_s), arrived_s
             )
+
+    async def _answer_stranger(self, operation: ApiOperation, request: Request, arrived_s: float) -> HttpResponse:
+        """Answer a request that needs no credential; its refusal counts as a wrong credential of its address."""
+        limits = captures.BodyLimits(_MAX_PUBLIC_BYTES, self.silence_s)
+        try:
+            return await self._answer_with_body(operation, request, _STRANGER, limits, arrived_s)
+        except IdentityFault:
+            address = request.client.host if request.client else ""
+            if wait_s := self.wrong_secret_rates.take_token(address, self.now_s()):
+                message = "Too many refused requests from this address."
+                raise refuse_for_now("too-many", message, after_s=wait_s, status=429) from None
+            raise
 
     async def _answer_with_body(
         self,

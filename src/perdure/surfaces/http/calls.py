@@ -99,6 +99,7 @@ class ApiOperation:
     pool: PoolName = "read"
     is_raw: bool = False  # the body is bytes
     is_admin: bool = False  # only for admins; it runs with the server's own home
+    is_public: bool = False  # needs no credential; an address may fail as often as it may send wrong ones
     repeat: Callable[[HttpCall, str], HttpResponse] | None = (
         None  # answers a repetition; takes the id of what was created
     )

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perdure.archive.archive import Delta, StoreResult
-from perdure.errors import NotFound, PerdureError, UsageError
+from perdure.errors import IdentityFault, NotFound, PerdureError, UsageError
 from perdure.home import Home
 from perdure.service.health import run_probe
 from perdure.surfaces.http.responses import HttpRefusal, refuse_for_now
@@ -54,7 +54,7 @@ class HomePool:
         home.refresh_live_settings()
         try:
             yield home
-        except (HttpRefusal, UsageError, NotFound):
+        except (HttpRefusal, UsageError, NotFound, IdentityFault):
             self._give_back(key, home)
             raise
         except BaseException:

@@ -103,6 +103,8 @@ _STATUS_BY_ERROR: tuple[tuple[type[errors.PerdureError], int, str], ...] = (  # 
     (errors.ArchiveFault, 503, "archive-fault"),
     (errors.HomeFault, 503, "home-fault"),
     (errors.FormatFault, 400, "format-fault"),
+    (errors.IdentityServerAway, 503, "identity-server-away"),
+    (errors.IdentityFault, 403, "not-let-in"),
 )
 _MESSAGES = {  # used where the error's own text may name a path of this machine
     "not-found": "Not found, or not visible to you.",

@@ -281,8 +281,21 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "/api/machines/{machine_id}",
         admin.revoke_machine,
         "Revoke a machine",
-        response_shape=shapes.MachineJson,
-        pool="write",
+        response_shape=shapes.RevokedMachineJson,
+        pool="slow",
+    ),
+    ApiOperation(
+        "POST",
+        "/api/join",
+        admin.join_machine,
+        "Register a machine by the proof of a DID",
+        body_shape=shapes.JoinBody,
+        response_shape=shapes.NewMachineJson,
+        status=201,
+        pool="slow",
+        is_public=True,
+        uses_caller_home=False,
+        extra_statuses=(403,),
     ),
     ApiOperation(
         "GET",
@@ -528,7 +541,7 @@ def _describe_operation(operation: ApiOperation) -> Json:
     }
     if operation.body_shape is not None:
         description["requestBody"] = {"required": True, "content": _describe_body(operation)}
-    if operation in PUBLIC_OPERATIONS:
+    if operation in PUBLIC_OPERATIONS or operation.is_public:
         description["security"] = []
     return description
 
@@ -541,7 +554,7 @@ def _document_path(operation: ApiOperation) -> str:
 def _list_statuses(operation: ApiOperation) -> set[int]:
     if operation in PUBLIC_OPERATIONS:
         return set()
-    statuses = {400, 401, 429, 503}
+    statuses = {400, 429, 503} | (set() if operation.is_public else {401})
     statuses |= {403} if operation.is_admin else set()
     statuses |= {404} if _list_path_params(operation) else set()
     statuses |= {408, 413} if operation.body_shape is not None else set()

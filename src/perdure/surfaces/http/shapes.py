@@ -389,6 +389,15 @@ class MachineBody(Struct, frozen=True):
     user: ShortText | None = None
 
 
+class JoinBody(Struct, frozen=True):
+    """The proof of a person of the AT Protocol, and the machine that joins by it."""
+
+    did: Annotated[str, Meta(min_length=1, max_length=300)]
+    app_password: Annotated[str, Meta(min_length=1, max_length=200)]
+    password_name: Annotated[str, Meta(min_length=1, max_length=100)]  # under which their server lists the password
+    machine: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
 class GrantListQuery(PageQuery, frozen=True):
     """The filters of a list of the caller's own grants."""
 
@@ -492,6 +501,12 @@ class NewMachineJson(MachineJson, frozen=True):
     """A new machine with its secret; the secret is null when the same request comes again."""
 
     secret: str | None
+
+
+class RevokedMachineJson(MachineJson, frozen=True):
+    """A revoked machine, and what came of its app password at the server of its person."""
+
+    app_password: Literal["revoked", "waiting", "none"]
 
 
 class MachineListJson(ListEnvelope, frozen=True):

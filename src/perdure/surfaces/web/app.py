@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from perdure.agent.attachments import MAX_FILES
+from perdure.errors import IdentityFault, IdentityRefused
 from perdure.home import Home
 from perdure.sharing.machines import Authority
 from perdure.surfaces.agent_api.app import AgentApi
@@ -30,8 +32,9 @@ from perdure.surfaces.http import captures, responses
 from perdure.surfaces.http.app import HttpApi, MountedApp, RequestHandler, catch_errors
 from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.live_sessions import LiveSessions
-from perdure.surfaces.web import chat_stream, render
+from perdure.surfaces.web import chat_stream, render, sign_in
 from perdure.surfaces.web.routes import NAVIGATION, TABLE
+from perdure.surfaces.web.sign_in import OpenIdSignIn
 from perdure.surfaces.web.views import settings
 from perdure.surfaces.web.visits import (
     SESSION_S,
@@ -93,6 +96,7 @@ class WebApp:
     cookie_name: str  # one name per home: homes on one machine share cookies, whatever their ports
     is_tls: bool
     live: LiveSessions
+    sign_in: OpenIdSignIn | None = None
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     def build_routes(self) -> list[BaseRoute]:
@@ -102,6 +106,8 @@ class WebApp:
             Route("/static/{digest}/{name}", self._send_asset),
             Route("/enter", self._catch_errors(self._show_enter_form)),
             Route("/enter", self._catch_errors(self._enter_by_secret), methods=["POST"]),
+            Route(sign_in.PATH, self._catch_errors(self._go_to_provider)),
+            Route(sign_in.BACK_PATH, self._catch_errors(self._enter_by_provider)),
             Route("/enter/{secret}", self._catch_errors(self._enter_by_link)),
             Route("/leave", self._catch_errors(self._leave), methods=["POST"]),
             Route("/events", self._catch_errors(self._stream_events)),
@@ -113,6 +119,11 @@ class WebApp:
     def _notice_cookie(self) -> str:
         """The name of the cookie for a notice that is shown once."""
         return f"{self.cookie_name}-notice"
+
+    @property
+    def _sign_in_cookie(self) -> str:
+        """The name of the cookie with the secret of a sign-in at an OpenID provider."""
+        return f"{self.cookie_name}-sign-in"
 
     # visitors --------------------------------------------------------------------------------------------
 
@@ -137,7 +148,7 @@ class WebApp:
         target = _to_local_address(request.query_params.get("to", "/"))
         if await self._find_visitor(request) is not None:
             return RedirectResponse(target, 303, HEADERS)
-        return self._render_page(request, None, HtmlPage("enter.html", {"title": "Enter", "to": target, "said": ""}))
+        return self._render_enter_page(request, target)
 
     async def _enter_by_secret(self, request: Request) -> Response:
         """Let in a visitor who sends the secret of a machine."""
@@ -148,9 +159,7 @@ class WebApp:
         visitor = await self.api.worker_pools["identity"].run_task(lambda: self.sessions.enter_by_credential(secret))
         if visitor is None:
             self._count_guess(request)
-            return self._render_page(
-                request, None, HtmlPage("enter.html", {"title": "Enter", "to": target, "said": _UNKNOWN_SECRET}, 401)
-            )
+            return self._render_enter_page(request, target, _UNKNOWN_SECRET, 401)
         return self._let_in(visitor, target)
 
     async def _enter_by_link(self, request: Request) -> Response:
@@ -165,9 +174,55 @@ class WebApp:
         if await self._find_visitor(request) is not None:
             return RedirectResponse(target, 303, HEADERS)
         self._count_guess(request)
-        return self._render_page(
-            request, None, HtmlPage("enter.html", {"title": "Enter", "to": target, "said": _STALE_LINK}, 401)
-        )
+        return self._render_enter_page(request, target, _STALE_LINK, 401)
+
+    def _render_enter_page(self, request: Request, target: str, message: str = "", status: int = 200) -> Response:
+        provider_name = self.sign_in.provider.name if self.sign_in else ""
+        values = {"title": "Enter", "to": target, "said": message, "openid": provider_name}
+        return self._render_page(request, None, HtmlPage("enter.html", values, status))
+
+    async def _go_to_provider(self, request: Request) -> Response:
+        """Send a visitor to the OpenID provider, with the secret of this sign-in in a cookie."""
+        target = _to_local_address(request.query_params.get("to", "/"))
+        if self.sign_in is None or not _is_person(request):
+            return Response(status_code=204, headers=HEADERS)
+        secret, provider = secrets.token_urlsafe(32), self.sign_in.provider
+        return_to = self.sign_in.get_return_address(_to_origin(request, is_tls=self.is_tls))
+        try:
+            address = await self.api.worker_pools["slow"].run_task(lambda: provider.make_address(secret, return_to))
+        except IdentityFault as error:
+            return self._render_enter_page(request, target, f"{error.detail}.", 503)
+        response = RedirectResponse(address, 303, HEADERS)
+        response.set_cookie(
+            self._sign_in_cookie, f"{secret}.{quote(target, safe='')}", max_age=sign_in.COOKIE_S, path=sign_in.PATH,
+            httponly=True, samesite="lax", secure=self.is_tls,
+        )  # fmt: skip
+        return response
+
+    async def _enter_by_provider(self, request: Request) -> Response:
+        """Let in a visitor who comes back from the OpenID provider, if a user is linked to them."""
+        secret, _, quoted_target = request.cookies.get(self._sign_in_cookie, "").partition(".")
+        target, provided = _to_local_address(unquote(quoted_target)), self.sign_in
+        if provided is None:
+            return Response(status_code=204, headers=HEADERS)
+        return_to = provided.get_return_address(_to_origin(request, is_tls=self.is_tls))
+        params = dict(request.query_params)
+
+        def enter() -> Visitor:
+            identity = provided.identify(secret, return_to, params)
+            return self.sessions.begin_session(identity, lasts_s=provided.session_s)
+
+        try:
+            visitor = await self.api.worker_pools["slow"].run_task(enter)
+        except IdentityFault as error:
+            self._count_guess(request)
+            status = 403 if isinstance(error, IdentityRefused) else 503
+            response = self._render_enter_page(request, target, error.detail, status)
+        else:  # a redirect would be followed without the cookie: it began at another site
+            response = self._render_page(request, None, HtmlPage("entered.html", {"title": "Signed in", "to": target}))
+            self._set_session(response, visitor, provided.session_s)
+        response.delete_cookie(self._sign_in_cookie, path=sign_in.PATH, httponly=True, secure=self.is_tls)
+        return response
 
     def _count_guess(self, request: Request) -> None:
         address = request.client.host if request.client else ""
@@ -178,10 +233,13 @@ class WebApp:
 
     def _let_in(self, visitor: Visitor, target: str) -> Response:
         response = RedirectResponse(target, 303, HEADERS)
-        response.set_cookie(
-            self.cookie_name, visitor.secret, max_age=SESSION_S, httponly=True, samesite="strict", secure=self.is_tls
-        )
+        self._set_session(response, visitor, SESSION_S)
         return response
+
+    def _set_session(self, response: Response, visitor: Visitor, lasts_s: float) -> None:
+        response.set_cookie(
+            self.cookie_name, visitor.secret, max_age=int(lasts_s), httponly=True, samesite="strict", secure=self.is_tls
+        )
 
     async def _leave(self, request: Request) -> Response:
         """End the session of this browser, or every session of its user."""
@@ -390,6 +448,11 @@ def _read_client_address(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
+def _to_origin(request: Request, *, is_tls: bool) -> str:
+    """Return the address of this home as the browser asked for it; other names were refused before."""
+    return f"{'https' if is_tls else 'http'}://{request.headers.get('host', '')}"
+
+
 def _check_origin(request: Request) -> None:
     """Raise Refused (403) if the browser says that a page of another site sent this form."""
     site = request.headers.get("sec-fetch-site")
@@ -457,10 +520,11 @@ class WebMount:
         self._owner = Identity(home.user, home.config.machine, "", is_admin=True)
         self._cookie = "perdure-" + hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
         self._is_tls = is_tls
+        self._sign_in = sign_in.open_sign_in(home, authority)
 
     def __call__(self, api: HttpApi) -> MountedApp:
         """Return the page's part of an application."""
         sessions = BrowserSessions(api.request_store, self._authority, self._owner, self.links)
-        web_app = WebApp(api, sessions, self._cookie, self._is_tls, self._live)
+        web_app = WebApp(api, sessions, self._cookie, self._is_tls, self._live, self._sign_in)
         agent_api = AgentApi(api, self._live)
         return MountedApp([*web_app.build_routes(), *agent_api.build_routes()], wants_page, web_app.show_not_found)

@@ -16,7 +16,6 @@ from perdure.config import ServerConfig
 from perdure.disk import make_folder, replace_file
 from perdure.errors import ConfigFault, PackageMissing
 from perdure.service.server import HomeServer
-from perdure.sharing.machines import LocalAuthority
 
 DEFAULT_ADDRESS = "127.0.0.1:8787"
 ANY_PORT = "127.0.0.1:0"
@@ -106,7 +105,7 @@ class _RunningServer:
         except ModuleNotFoundError as error:
             raise PackageMissing(_MISSING) from error
         home = serving.home
-        authority = LocalAuthority(home.path, home.config.admins, cache=home.sharing.grant_cache())
+        authority = home.sharing.open_authority()
         self._live = LiveSessions(
             serving.clone_home, home.user, on_turn_end=serving.ingest_worker.wake, allows_remote=settings.remote_agent
         )

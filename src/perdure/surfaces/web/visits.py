@@ -237,12 +237,12 @@ class BrowserSessions:
         self._owner = owner
         self._links = links
 
-    def begin_session(self, identity: Identity) -> Visitor:
+    def begin_session(self, identity: Identity, *, lasts_s: float = SESSION_S) -> Visitor:
         """Begin a session for a user."""
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         now_s = time.time()
         self._store.save_session(
-            _hash_secret(secret), BrowserSession(identity.user, identity.machine_id, now_s + SESSION_S), now_s
+            _hash_secret(secret), BrowserSession(identity.user, identity.machine_id, now_s + lasts_s), now_s
         )
         return Visitor(identity, secret)
 

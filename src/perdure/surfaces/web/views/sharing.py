@@ -260,8 +260,10 @@ def ask_revoke_machine(visit: Visit) -> HtmlPage:
 def revoke_machine(visit: Visit) -> Redirect:
     """Revoke a machine."""
     machine = _get_machine(visit)
-    revoked = visit.home.sharing.machines.revoke(machine.machine_id, machine.user)
-    return Redirect("/machines", f"{revoked.name} of {revoked.user} is revoked: the home refuses its next request.")
+    revoked, outcome, _ = visit.home.sharing.revoke_machine(machine.machine_id, machine.user)
+    rest = " Its app password is still valid at the server of its person; that is tried again." * (outcome == "waiting")
+    message = f"{revoked.name} of {revoked.user} is revoked: the home refuses its next request.{rest}"
+    return Redirect("/machines", message)
 
 
 def _get_machine(visit: Visit) -> Machine:
