@@ -66,7 +66,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 lock: $(STAMP)
 	$(BIN)/python -m pip install -q uv
 	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
-	$(COMPILE) --group build --extra server --extra openai --extra postgres --extra s3 --extra workers --constraints requirements-dev.lock pyproject.toml -o requirements.lock
+	$(COMPILE) --group build --extra server --extra openai --extra postgres --extra s3 --extra workers --extra openid --constraints requirements-dev.lock pyproject.toml -o requirements.lock
 
 # The models that the wheel carries, from hash-pinned sources (123 MB, kept in .cache); fails unless they are the pinned ones.
 weights: $(WEIGHTS)
