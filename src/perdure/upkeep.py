@@ -138,9 +138,10 @@ class Upkeep:
         """Return the users of whom something was captured that is not indexed yet."""
         return catchup.list_behind(self._connections.index(create=True), self._archive)
 
-    def count_behind(self) -> int:
-        """Return how many runs of the principal are not indexed yet."""
-        return catchup.count_unprojected(self._connections.index(), self._archive, self._connections.user)
+    def count_behind(self, user: str = "") -> int:
+        """Return how many runs of a user (the principal unless named) are not indexed yet."""
+        index = self._connections.index(create=True)
+        return catchup.count_unprojected(index, self._archive, user or self._connections.user)
 
     def has_unread_captures(self) -> bool:
         """Was anything captured that the rules of statements have not read? Asked before they load."""

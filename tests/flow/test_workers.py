@@ -207,9 +207,12 @@ def test_a_user_with_too_much_waiting_is_told_so(folder: Path) -> None:
         feeder = QueueFeeder(home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=1)
         store(home, "ada", *["The kiln is warm."] * 39)
         home.connections.index(create=True)
-        assert feeder.find_overload(home) == 0
+        assert feeder.find_overload(home, "ada") == 0
         store(home, "ada", "The kiln is hot.", first=50)
-        assert QueueFeeder(home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=1).find_overload(home) == 40
+        assert (
+            QueueFeeder(home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=1).find_overload(home, "ada")
+            == 40
+        )
 
 
 def test_the_probe_of_health_leaves_the_index_alone(folder: Path) -> None:

@@ -94,12 +94,12 @@ class QueueFeeder:
                 return
             time.sleep(_POLL_S)
 
-    def find_overload(self, home: Home) -> int:
+    def find_overload(self, home: Home, user: str) -> int:
         """Return how many runs of a user wait for the index if these are too many to take more; else 0."""
-        counted_s, n_waiting = self._counts.get(home.user, (0.0, 0))
+        counted_s, n_waiting = self._counts.get(user, (0.0, 0))
         if time.monotonic() - counted_s > _COUNTED_S:
-            n_waiting = home.upkeep.count_behind()
-            self._counts[home.user] = (time.monotonic(), n_waiting)
+            n_waiting = home.upkeep.count_behind(user)
+            self._counts[user] = (time.monotonic(), n_waiting)
         return n_waiting if n_waiting >= home.config.workers.max_waiting else 0
 
     def report(self, home: Home) -> dict[str, Any]:

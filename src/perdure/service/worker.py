@@ -342,7 +342,7 @@ class IngestWorker:
         """Return nothing: no other process works."""
         return {}
 
-    def find_overload(self, home: Home) -> int:  # noqa: ARG002
+    def find_overload(self, home: Home, user: str) -> int:  # noqa: ARG002
         """Return 0: this process alone indexes, and reads no more from the disk than it can."""
         return 0
 

@@ -40,7 +40,9 @@ class ServerContext:
     capture_batcher: CaptureBatcher
     probe: HealthProbe
     wake: Callable[[], None]  # something was captured
-    find_overload: Callable[[Home], int]  # how many runs of a user wait for the index, if too many to take more; else 0
+    find_overload: Callable[
+        [Home, str], int
+    ]  # how many runs of a user wait for the index, if too many to take more; else 0
     is_warm: Callable[[], bool]  # True if the model is loaded
     read_health: Callable[[], Json]  # the resident home's own report
     count_waiting: Callable[[], dict[str, int]]  # pool -> requests that run or wait

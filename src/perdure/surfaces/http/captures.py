@@ -61,7 +61,7 @@ def _store_lines(call: HttpCall) -> StoreResult:
         )
     if reason := call.home.captures.refusal_of_received(delta.origin):
         raise refuse_usage(f"{reason}; nothing was stored")
-    if n_waiting := call.server.find_overload(call.home):
+    if n_waiting := call.server.find_overload(call.home, call.identity.user):
         message = f"{n_waiting} of your sessions' parts wait for the index. Keep the data, and send it later."
         raise refuse_for_now("too-many-waiting", message, after_s=_OVERLOAD_RETRY_S, status=429)
     batcher = call.server.capture_batcher
