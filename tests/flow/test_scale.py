@@ -1,4 +1,4 @@
-"""The measurement of many users: bulk loading writes what the product writes, and the simulator agrees with formulas."""
+"""The measurement of many users: bulk loading writes what the product writes, the simulator agrees with formulas."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ scale = pytest.importorskip("benchmarks.scale", reason="the benchmarks are not h
 from benchmarks.scale import fill, load, measure, model, texts  # noqa: E402
 from benchmarks.scale.server import connect_as_superuser, find_schema, make_home  # noqa: E402
 from benchmarks.scale.simulate import Cores, Pool, Process, Simulation, Take, Wait, Work  # noqa: E402
+
 from rig.postgres import PostgresServer  # noqa: E402
 
 
@@ -78,7 +79,9 @@ def test_copies_are_users_of_their_own(server, home):
 # the simulator ----------------------------------------------------------------------------------------------------
 
 
-def simulate_queue(n_servers: int, arrivals: float, service: float, n: int, *, shares_cores: bool = False) -> list[float]:
+def simulate_queue(
+    n_servers: int, arrivals: float, service: float, n: int, *, shares_cores: bool = False
+) -> list[float]:
     """Return the seconds that each of n jobs is in a queue M/M/c, or on cores that are shared."""
     rng, simulation, times = random.Random(1), Simulation(), []
     pool, cores = Pool(n_servers), Cores(simulation, n_servers)
@@ -104,7 +107,7 @@ def simulate_queue(n_servers: int, arrivals: float, service: float, n: int, *, s
 
 
 def test_one_server_is_as_the_formula_says():
-    """M/M/1 with arrivals 0.7 and service 1: the time in it is exponential with rate 0.3; mean 1/0.3, p95 ln 20 / 0.3."""
+    """M/M/1 with arrivals 0.7, service 1: the time in it is exponential with rate 0.3; mean 1/0.3, p95 ln 20 / 0.3."""
     times = sorted(simulate_queue(1, 0.7, 1.0, 60_000))
     assert sum(times) / len(times) == pytest.approx(1 / 0.3, rel=0.05)
     assert times[int(0.95 * len(times))] == pytest.approx(math.log(20) / 0.3, rel=0.05)

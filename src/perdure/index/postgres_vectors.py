@@ -9,7 +9,6 @@ otherwise than the file (docs/decisions/059-a-second-engine.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +17,10 @@ from perdure.errors import DimensionMismatch, VectorRefused
 from perdure.index import keyword
 from perdure.index.dialect import WordExpression
 from perdure.index.slab import MIN_POOL_ROWS, WIDEN_FACTOR, ChunkFields, Ints, NearestRows, compute_cosines
+from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.models.embedder import QuantisedVectors, Vectors, quantise
 from perdure.types import Filters
-
-if TYPE_CHECKING:
-    from perdure.index.postgres import PostgresIndex
 
 _NEAREST = """SELECT slab_row.row, (-(numbers <#> ?::halfvec))::real * scale AS score FROM slab_row
   {joins} WHERE slab_row.slab = ?
@@ -36,7 +33,7 @@ _TEXT_JOIN = "JOIN chunk_text ON chunk_text.id = slab_row.chunk AND chunk_text.o
 class PostgresSlab:
     """The rows of one slab, read and written by one connection."""
 
-    def __init__(self, index: PostgresIndex, number: int, owner: int, dimension: int) -> None:
+    def __init__(self, index: IndexConnection, number: int, owner: int, dimension: int) -> None:
         """number: of the slab. owner: whose chunks it has."""
         self._index = index
         self._number = number

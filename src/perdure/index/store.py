@@ -415,6 +415,10 @@ class IndexConnection:
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise IndexDamaged(f"{self.path} ({error})") from error
 
+    def select_once(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows of a query that a database should plan for these very values."""
+        return self.select(query, *values)
+
     def add_facet(self, kind: str, value: str, owner: int) -> int:  # noqa: ARG002 - a file has no wall
         """Return the number of a file, tool, skill or entity of an owner; add it if it is new."""
         rows = self.db.execute("SELECT id FROM facet WHERE kind = ? AND value = ?", (kind, value))
