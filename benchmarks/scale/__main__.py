@@ -29,7 +29,6 @@ PARTS: dict[str, Part] = {
         n_made=5, n_copies=19, n_chunks=3_000, n_asking=20, n_each=3, length_s=25, backlog=250),
     "one-100000": lambda: measure.measure_one(n_chunks=100_000, n_copies=0, n_each=30),
     "one-300000": lambda: measure.measure_one(n_chunks=300_000, n_copies=4, n_each=30),
-    "one-1000000": lambda: measure.measure_one(n_chunks=1_000_000, n_copies=9, n_each=30),
     "file-10000": lambda: measure.measure_file(n_chunks=10_000, n_each=30),
     "vectors": lambda: vectors.measure(n_users=10, n_each=5_000, n_queries=40),
     "model": model.model,

@@ -1,4 +1,4 @@
-"""The measurement of many users: bulk loading writes what the product does, and the simulator agrees with formulas."""
+"""The measurement of many users: bulk loading writes what the product writes, the simulator agrees with formulas."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def simulate_queue(
 
 
 def test_one_server_is_as_the_formula_says():
-    """M/M/1 with arrivals 0.7 and service 1: time in it is exponential with rate 0.3; mean 1/0.3, p95 ln 20 / 0.3."""
+    """M/M/1 with arrivals 0.7, service 1: the time in it is exponential with rate 0.3; mean 1/0.3, p95 ln 20 / 0.3."""
     times = sorted(simulate_queue(1, 0.7, 1.0, 60_000))
     assert sum(times) / len(times) == pytest.approx(1 / 0.3, rel=0.05)
     assert times[int(0.95 * len(times))] == pytest.approx(math.log(20) / 0.3, rel=0.05)

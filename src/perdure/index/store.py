@@ -416,7 +416,7 @@ class IndexConnection:
             raise IndexDamaged(f"{self.path} ({error})") from error
 
     def select_once(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return all rows of a query whose plan depends on its values; a file has one plan for all."""
+        """Return all rows of a query that a database should plan for these very values."""
         return self.select(query, *values)
 
     def add_facet(self, kind: str, value: str, owner: int) -> int:  # noqa: ARG002 - a file has no wall
@@ -487,8 +487,8 @@ class IndexFolder:
         self._home = home
 
     def has_index(self) -> bool:
-        """Return True if there is an index in use, also one whose file was lost."""
-        return (self._home / "index.db").is_symlink()
+        """Return True if there is an index in use."""
+        return find_current_file(self._home) is not None
 
     def is_old(self) -> bool:
         """Return True if an older version of Perdure made the index in use."""
