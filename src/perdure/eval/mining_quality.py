@@ -66,7 +66,7 @@ class RecordedAnswer(NamedTuple):
     took_s: float = 0.0
 
 
-class Finding(NamedTuple):
+class MinedClaim(NamedTuple):
     """A memory that a miner made: its text, and the messages that it names, from 0."""
 
     text: str
@@ -235,7 +235,7 @@ def score_answers(
     refused: dict[str, int] = {}
     n_operations = 0
 
-    def find(batch: MiningBatch) -> Iterator[Finding]:
+    def find(batch: MiningBatch) -> Iterator[MinedClaim]:
         nonlocal n_operations
         operations = recorded[batch.key].operations
         n_operations += len(operations)
@@ -246,7 +246,7 @@ def score_answers(
             if reason := gate.find_weakness(draft.text, tuple):
                 refused[reason.value] = refused.get(reason.value, 0) + 1
             else:
-                yield Finding(draft.text, tuple(span.from_offset for span in draft.sources))
+                yield MinedClaim(draft.text, tuple(span.from_offset for span in draft.sources))
 
     wrong: list[str] = []
     figures = _score_miner(batches, find, wrong)
@@ -265,21 +265,21 @@ def score_answers(
     }, wrong
 
 
-def find_by_rules(batch: MiningBatch) -> Iterator[Finding]:
+def find_by_rules(batch: MiningBatch) -> Iterator[MinedClaim]:
     """Yield the statements that the rules find, which need no model."""
     find = load_rules()
     for n, message in enumerate(batch.messages):
-        yield from (Finding(message.text[span.start : span.end], (n,)) for span in find(message.text))
+        yield from (MinedClaim(message.text[span.start : span.end], (n,)) for span in find(message.text))
 
 
-def list_messages(batch: MiningBatch) -> Iterator[Finding]:
+def list_messages(batch: MiningBatch) -> Iterator[MinedClaim]:
     """Yield every message as a memory: the precision of keeping everything."""
-    yield from (Finding(message.text, (n,)) for n, message in enumerate(batch.messages))
+    yield from (MinedClaim(message.text, (n,)) for n, message in enumerate(batch.messages))
 
 
 def _score_miner(
     batches: Sequence[MiningBatch],
-    find: Callable[[MiningBatch], Iterable[Finding]],
+    find: Callable[[MiningBatch], Iterable[MinedClaim]],
     wrong: list[str] | None = None,
 ) -> dict[str, Any]:
     """Return the figures of one miner: of each half, and of both."""
@@ -310,21 +310,21 @@ class BatchScore(NamedTuple):
     wrong: tuple[str, ...]  # texts of wrong memories
 
 
-def score_batch(batch: MiningBatch, findings: Sequence[Finding]) -> BatchScore:
+def score_batch(batch: MiningBatch, claims: Sequence[MinedClaim]) -> BatchScore:
     """Score the memories of a batch. A memory that says the same words as an earlier one counts once."""
     counts = [[0, 0, 0, len(message.spans)] for message in batch.messages] + [[0, 0, 0, 0]]
     met: set[tuple[int, LabelSpan]] = set()
     n_cited, wrong = 0, []
-    for finding in {normalise(finding.text): finding for finding in reversed(findings)}.values():
+    for claim in {normalise(claim.text): claim for claim in reversed(claims)}.values():
         meant = [(n, label) for n, message in enumerate(batch.messages) for label in message.spans
-                 if says_label(finding.text, message.text, label)]  # fmt: skip
-        home = meant[0][0] if meant else (finding.cited or (len(batch.messages),))[0]
+                 if says_label(claim.text, message.text, label)]  # fmt: skip
+        home = meant[0][0] if meant else (claim.cited or (len(batch.messages),))[0]
         counts[home][1] += 1
         counts[home][0] += bool(meant)
-        n_cited += any(n in finding.cited for n, _ in meant)
+        n_cited += any(n in claim.cited for n, _ in meant)
         met.update(meant)
         if not meant:
-            wrong.append(finding.text)
+            wrong.append(claim.text)
     for n, _ in met:
         counts[n][2] += 1
     return BatchScore(tuple((row[0], row[1], row[2], row[3]) for row in counts), n_cited, tuple(wrong))

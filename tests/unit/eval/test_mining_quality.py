@@ -8,7 +8,7 @@ import pytest
 
 from perdure.errors import BadAnswer, ModelBusy, UsageError
 from perdure.eval import mining_quality
-from perdure.eval.mining_quality import Finding, MiningBatch, says_label
+from perdure.eval.mining_quality import MinedClaim, MiningBatch, says_label
 from perdure.eval.statement_quality import LabelledMessage, LabelSpan
 from perdure.memories.mining_question import SYSTEM_PROMPT
 from perdure.testing import Question, ScriptedChat
@@ -52,10 +52,10 @@ def test_a_memory_says_a_label_by_its_words(memory: str, is_so: bool) -> None:
 def test_right_wrong_and_repeated_memories_are_counted() -> None:
     """Three memories: one right (said twice, counted once), one wrong that names the second message, one of nothing."""
     findings = [
-        Finding("Staging listens on port 8443", (0,)),
-        Finding("staging listens on port 8443", (0,)),
-        Finding("The build is red.", (1,)),
-        Finding("create"),
+        MinedClaim("Staging listens on port 8443", (0,)),
+        MinedClaim("staging listens on port 8443", (0,)),
+        MinedClaim("The build is red.", (1,)),
+        MinedClaim("create"),
     ]
     score = mining_quality.score_batch(BATCH, findings)
     assert score.counts == ((1, 1, 1, 1), (0, 1, 0, 0), (0, 0, 0, 1), (0, 1, 0, 0))
@@ -63,7 +63,7 @@ def test_right_wrong_and_repeated_memories_are_counted() -> None:
 
 
 def test_a_right_memory_that_names_another_message_is_not_cited() -> None:
-    assert mining_quality.score_batch(BATCH, [Finding("We use pnpm, not npm.", (0,))]).n_cited == 0
+    assert mining_quality.score_batch(BATCH, [MinedClaim("We use pnpm, not npm.", (0,))]).n_cited == 0
 
 
 def test_batches_are_ten_unlike_messages_of_one_half() -> None:
