@@ -21,6 +21,8 @@ def give(place, worlds):
     watch = GrantCache(place)
     for world in worlds:
         for grant in world.granted():
+            if grant.team:  # `build` gave it
+                continue
             try:
                 Grants(place, grant.owner, watch).give(grant.grantee, grant.scope, grant.value, until_at=grant.until_at)
             except UsageError:

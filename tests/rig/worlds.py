@@ -26,6 +26,7 @@ from perdure.errors import NotFound, UsageError
 from perdure.home import Home
 from perdure.identity import make_run_id
 from perdure.index import catchup
+from perdure.sharing.grants import GRANT, TEAM, list_grants_to, record_event
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters, Grant, GrantScope, Memory, Origin, Principal, Source, Span
 
@@ -92,6 +93,8 @@ class World:
     memories: list[tuple[str, str, Memory]] = field(default_factory=list)  # (user, mark, memory)
     reader: Principal = field(default_factory=lambda: Principal(""))
     queries: list[str] = field(default_factory=list)
+    team: tuple[str, frozenset[str]] = ("", frozenset())  # its name and members; no name: there is none
+    team_grants: list[Grant] = field(default_factory=list)  # to the team, as their owners gave them
     looked_at: list[Said] = field(default_factory=list)  # runs that are asked for one by one
 
     # the oracle -------------------------------------------------------------------------------------------------
@@ -113,9 +116,10 @@ class World:
     def granted(self) -> list[Grant]:
         """The grants that count."""
         now, me = datetime.now(UTC), self.reader.user
+        own = [replace(grant, grantee=me) for grant in self.team_grants if me in self.team[1]]
         return [
             grant
-            for grant in self.reader.granted
+            for grant in (*self.reader.granted, *own)
             if grant.grantee == me
             and grant.owner != me
             and grant.value
@@ -128,7 +132,7 @@ class World:
 
     def _is_granted(self, run: Said) -> bool:
         for grant in self.granted():
-            if grant.owner != run.user:
+            if grant.owner != run.user or (grant.since_at and run.at < grant.since_at):
                 continue
             if grant.scope == "tag" and grant.value in run.tags:
                 return True
@@ -157,8 +161,13 @@ class World:
     def _behind(self) -> list[tuple[str, str, Memory]]:
         """The memories that the reader may read, with those that were set aside and may stand behind others."""
         runs = {run.run_id for run in self.readable_runs()}
+        notes = {(grant.owner, grant.value) for grant in self.granted() if grant.scope == "memory"}
         return [
-            item for item in self.memories if item[0] == self.reader.user or self._may_read(item[0], item[2], runs, ())
+            item
+            for item in self.memories
+            if item[0] == self.reader.user
+            or (item[0], item[2].memory_id) in notes
+            or self._may_read(item[0], item[2], runs, ())
         ]
 
     def _may_read(self, user: str, memory: Memory, runs: set[str], path: tuple[str, ...]) -> bool:
@@ -171,7 +180,11 @@ class World:
                 return False
         if memory.how in ("stated", "mined", "consolidated") and (memory.sources or memory.made_from):
             return True
-        of = [grant for grant in self.granted() if grant.owner == user]
+        of = [
+            grant
+            for grant in self.granted()
+            if grant.owner == user and not (grant.since_at and memory.stated_at < grant.since_at)
+        ]
         return any(
             (grant.scope == "agent" and grant.value == memory.agent)
             or (grant.scope == "project" and grant.value == memory.project)
@@ -227,6 +240,7 @@ class Maker:
             self._runs(world, user)
             self._memories(world, user)
         world.reader = self._reader(world)
+        self._team(world, number)
         known = [run.mark for run in world.runs] + [mark for _, mark, _ in world.memories]
         world.queries = [
             f"anchor buoy {dice.choice(WORDS)} {dice.choice(known)}",
@@ -326,6 +340,27 @@ class Maker:
         until_at = dice.choice([None, None, None, START, datetime.max.replace(tzinfo=UTC)])
         return Grant("".join(dice.choices(string.ascii_lowercase, k=8)), run.user, grantee, scope, value, until_at)
 
+    def _team(self, world: World, number: int) -> None:
+        """A team of some users, what is shared with it, and a memory that it accepted as a note."""
+        dice = random.Random(
+            f"team {number} of {len(world.runs)}"
+        )  # its own, so that the rest of a world stays as it was
+        members = frozenset(user for user in world.users if dice.random() < 0.6)
+        world.team = f"t{number}", members
+        for run in dice.sample(world.runs, min(len(world.runs), dice.choice([0, 1, 2]))):
+            scope: GrantScope = dice.choice(("project", "project", "tag", "agent"))
+            value = {"project": run.project or "", "tag": "red", "agent": run.agent}[scope]
+            since_at = dice.choice([None, run.at, START + timedelta(minutes=dice.randint(0, 10**6))])
+            name = f"g-{number}-{len(world.team_grants)}"
+            if value:
+                world.team_grants.append(
+                    Grant(name, run.user, f"@t{number}", scope, value, None, since_at, f"t{number}")
+                )
+        if world.memories and dice.random() < 0.5:
+            user, _, memory = dice.choice(world.memories)
+            note = Grant(f"g-{number}-n", user, f"@t{number}", "memory", memory.memory_id, team=f"t{number}")
+            world.team_grants.append(note)
+
 
 # in a home ------------------------------------------------------------------------------------------------------
 
@@ -341,9 +376,26 @@ class Reader(Home):
     @given.setter
     def given(self, principal: Principal) -> None:
         self.user = self.connections.user = self.forgetting._user = principal.user
-        self.connections._read_grants = lambda: principal.granted
+        of_teams = list_grants_to(self.path, self.sharing.grant_cache, principal.user, datetime.now(UTC))
+        self.connections._read_grants = lambda: (*principal.granted, *of_teams)
         for room in ("memories", "floor"):  # they were made for another reader
             self.__dict__.pop(room, None)
+
+
+def give_to_team(place: Path, world: World) -> None:
+    """Write the world's team and what is shared with it, as the home itself writes them."""
+    name, members = world.team
+    now, founder = datetime.now(UTC), world.users[0]
+    record_event(place, founder, TEAM, {"op": "rule", "team": name, "keeps": True, "by": founder}, now=now)
+    for member in sorted(members):
+        record_event(place, founder, TEAM, {"op": "join", "team": name, "user": member, "by": founder}, now=now)
+    for grant in world.team_grants:
+        data = {"op": "give", "grant_id": grant.grant_id, "grantee": grant.grantee, "scope": grant.scope}
+        data |= {"value": grant.value} | ({"since_at": grant.since_at.isoformat()} if grant.since_at else {})
+        record_event(place, grant.owner, GRANT, data, now=now)
+        if grant.scope == "memory":
+            review = {"op": "accept", "grant_id": grant.grant_id, "by": founder}
+            record_event(place, grant.owner, GRANT, review, now=now)
 
 
 def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Reader:
@@ -371,6 +423,8 @@ def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Read
                 home.journal(user).append(
                     memory_events.EVENT_TYPE, memory_events.build_event_data(ops, by="rules"), now=now
                 )
+        for world in worlds:
+            give_to_team(place, world)
         home.upkeep.catch_up()
         catchup.catch_up_journals(home.index(), home.archive)
         for user in (user for world in worlds for user in world.users if vectors):
