@@ -76,7 +76,7 @@ def test_every_operation_answers_as_documented(served):
     made["note_id"] = propose_note(at)
     todo = sorted(operations(document), key=lambda one: ("{" in one[0], ORDER.index(one[1]), one[0]))
     for path, method, said in todo:
-        if path == "/api/events":
+        if path in ("/api/events", "/api/join"):  # a stream; an answer to a DID: test_identity_servers.py
             continue
         name = said["operationId"]
         if name in ("get_runs", "get_runs_run_id", "get_resolve_identifier"):

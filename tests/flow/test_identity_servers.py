@@ -113,7 +113,7 @@ def serve() -> Iterator[Callable[[Place], Place]]:
         thread = threading.Thread(target=serving.run, daemon=True)
         place.url = http_server.start()
         thread.start()
-        ends.extend([home.close, lambda: thread.join(10), serving.stop_event.set, http_server.stop])
+        ends.extend([home.close, lambda: thread.join(60), serving.stop_event.set, http_server.stop])
         return place
 
     yield start

@@ -75,7 +75,7 @@ def test_a_term_is_used_in_the_code(term: str) -> None:
     assert form.search(TEXT)
 
 
-NON_GOALS = ("federation", "signed requests", "pds", "invite links", "entity linking", "at protocol identity")
+NON_GOALS = ("federation", "signed requests", "pds", "invite links", "entity linking")
 
 
 @pytest.mark.parametrize("name", NON_GOALS)

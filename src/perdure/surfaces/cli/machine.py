@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,12 +11,14 @@ from perdure.capture.credential import Credential
 from perdure.errors import PerdureError, UsageError
 from perdure.home import Home
 from perdure.service.client import ask_health
-from perdure.sharing.app_passwords import Outcome
 from perdure.sharing.machines import Machine
 from perdure.surfaces.cli.common import Shell, command, format_time
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.join_line import compose_join_line
 from perdure.text import printable
+
+if TYPE_CHECKING:
+    from perdure.sharing.app_passwords import Outcome
 
 _MACHINE_COMMANDS: dict[str, tuple[str, str]] = {
     "register": ("machine", "Register a machine of a user, and print its secret once."),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.errors import IdentityFault, UsageError
 from perdure.home import Home
-from perdure.sharing.app_passwords import AppPassword, CheckResult
 from perdure.sharing.persons import ATPROTO, LinkedPerson
 from perdure.surfaces.cli.common import Shell, command, format_count
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.machine import describe_outcome
 from perdure.text import printable
+
+if TYPE_CHECKING:
+    from perdure.sharing.app_passwords import AppPassword, CheckResult
 
 _USER_COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("user", "List the users, their machines and the persons linked to them."),

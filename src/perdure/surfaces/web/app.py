@@ -15,7 +15,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -32,9 +32,8 @@ from perdure.surfaces.http import captures, responses
 from perdure.surfaces.http.app import HttpApi, MountedApp, RequestHandler, catch_errors
 from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.live_sessions import LiveSessions
-from perdure.surfaces.web import chat_stream, render, sign_in
+from perdure.surfaces.web import chat_stream, render
 from perdure.surfaces.web.routes import NAVIGATION, TABLE
-from perdure.surfaces.web.sign_in import OpenIdSignIn
 from perdure.surfaces.web.views import settings
 from perdure.surfaces.web.visits import (
     SESSION_S,
@@ -51,6 +50,12 @@ from perdure.surfaces.web.visits import (
 )
 from perdure.types import Identity
 
+if TYPE_CHECKING:  # only a home whose settings name a provider needs it
+    from perdure.surfaces.web.sign_in import OpenIdSignIn
+
+_PROVIDER_PATH = "/enter/openid"
+_BACK_PATH = "/enter/openid/back"
+_SIGN_IN_S = 600  # within which a person must have signed in at the provider
 _NOTICE_CHARS = 300
 _MAX_FIELDS = 2_000  # of one form
 _TOKEN = "token"
@@ -106,8 +111,8 @@ class WebApp:
             Route("/static/{digest}/{name}", self._send_asset),
             Route("/enter", self._catch_errors(self._show_enter_form)),
             Route("/enter", self._catch_errors(self._enter_by_secret), methods=["POST"]),
-            Route(sign_in.PATH, self._catch_errors(self._go_to_provider)),
-            Route(sign_in.BACK_PATH, self._catch_errors(self._enter_by_provider)),
+            Route(_PROVIDER_PATH, self._catch_errors(self._go_to_provider)),
+            Route(_BACK_PATH, self._catch_errors(self._enter_by_provider)),
             Route("/enter/{secret}", self._catch_errors(self._enter_by_link)),
             Route("/leave", self._catch_errors(self._leave), methods=["POST"]),
             Route("/events", self._catch_errors(self._stream_events)),
@@ -187,14 +192,14 @@ class WebApp:
         if self.sign_in is None or not _is_person(request):
             return Response(status_code=204, headers=HEADERS)
         secret, provider = secrets.token_urlsafe(32), self.sign_in.provider
-        return_to = self.sign_in.get_return_address(_to_origin(request, is_tls=self.is_tls))
+        return_to = self.sign_in.get_return_address(_to_origin(request, is_tls=self.is_tls), _BACK_PATH)
         try:
             address = await self.api.worker_pools["slow"].run_task(lambda: provider.make_address(secret, return_to))
         except IdentityFault as error:
             return self._render_enter_page(request, target, f"{error.detail}.", 503)
         response = RedirectResponse(address, 303, HEADERS)
         response.set_cookie(
-            self._sign_in_cookie, f"{secret}.{quote(target, safe='')}", max_age=sign_in.COOKIE_S, path=sign_in.PATH,
+            self._sign_in_cookie, f"{secret}.{quote(target, safe='')}", max_age=_SIGN_IN_S, path=_PROVIDER_PATH,
             httponly=True, samesite="lax", secure=self.is_tls,
         )  # fmt: skip
         return response
@@ -205,7 +210,7 @@ class WebApp:
         target, provided = _to_local_address(unquote(quoted_target)), self.sign_in
         if provided is None:
             return Response(status_code=204, headers=HEADERS)
-        return_to = provided.get_return_address(_to_origin(request, is_tls=self.is_tls))
+        return_to = provided.get_return_address(_to_origin(request, is_tls=self.is_tls), _BACK_PATH)
         params = dict(request.query_params)
 
         def enter() -> Visitor:
@@ -221,7 +226,7 @@ class WebApp:
         else:  # a redirect would be followed without the cookie: it began at another site
             response = self._render_page(request, None, HtmlPage("entered.html", {"title": "Signed in", "to": target}))
             self._set_session(response, visitor, provided.session_s)
-        response.delete_cookie(self._sign_in_cookie, path=sign_in.PATH, httponly=True, secure=self.is_tls)
+        response.delete_cookie(self._sign_in_cookie, path=_PROVIDER_PATH, httponly=True, secure=self.is_tls)
         return response
 
     def _count_guess(self, request: Request) -> None:
@@ -520,7 +525,11 @@ class WebMount:
         self._owner = Identity(home.user, home.config.machine, "", is_admin=True)
         self._cookie = "perdure-" + hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
         self._is_tls = is_tls
-        self._sign_in = sign_in.open_sign_in(home, authority)
+        self._sign_in: OpenIdSignIn | None = None
+        if home.config.identity.openid.issuer:
+            from perdure.surfaces.web.sign_in import open_sign_in
+
+            self._sign_in = open_sign_in(home, authority)
 
     def __call__(self, api: HttpApi) -> MountedApp:
         """Return the page's part of an application."""

@@ -15,10 +15,6 @@ from perdure.sharing.machines import Authority
 from perdure.sharing.persons import Persons
 from perdure.types import Identity
 
-PATH = "/enter/openid"
-BACK_PATH = "/enter/openid/back"
-COOKIE_S = 600  # within which a person must have signed in at the provider
-
 
 @dataclass(frozen=True)
 class OpenIdSignIn:
@@ -31,9 +27,9 @@ class OpenIdSignIn:
     address: str  # of the home in a browser; "": the one that the browser asked for
     session_s: float
 
-    def get_return_address(self, asked_address: str) -> str:
+    def get_return_address(self, asked_address: str, back_path: str) -> str:
         """Return where the provider sends the person back to. asked_address: of the home, as the browser asked."""
-        return (self.address or asked_address).rstrip("/") + BACK_PATH
+        return (self.address or asked_address).rstrip("/") + back_path
 
     def identify(self, secret: str, return_to: str, params: Mapping[str, str]) -> Identity:
         """Return the identity of the person who comes back. Raises IdentityRefused if no user is linked to them."""
@@ -48,11 +44,9 @@ class OpenIdSignIn:
         return self.authority.identify_person(person)
 
 
-def open_sign_in(home: Home, authority: Authority) -> OpenIdSignIn | None:
-    """Return the sign-in of a home; None if its settings name no provider. Raises PackageMissing."""
+def open_sign_in(home: Home, authority: Authority) -> OpenIdSignIn:
+    """Return the sign-in with the provider of the settings. Raises PackageMissing."""
     settings = home.config.identity.openid
-    if not settings.issuer:
-        return None
     if find_spec("joserfc") is None:
         raise PackageMissing("sign-in with an OpenID provider needs one more package (pip install 'perdure[openid]')")
     provider = OpenIdProvider(settings, make_rules(home.config.identity))
