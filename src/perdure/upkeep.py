@@ -326,7 +326,9 @@ class Upkeep:
 
     def find_newest_unembedded(self, user: str) -> int:
         """Return the number of the newest chunk if vectors of this user may be missing, else 0."""
-        return self._connections.vectors().find_newest_unembedded(self._connections.index(), user)
+        index = self._connections.index()
+        with index.show_all():
+            return self._connections.vectors().find_newest_unembedded(index, user)
 
     def count_unembedded(self) -> int:
         """Count the chunks that still get a vector; 0 without an embedder."""
@@ -338,9 +340,9 @@ class Upkeep:
         Whatever fails is left to the next call.
         """
         connections = self._connections
-        index = connections.index()
-        if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
-            with index.show_all():  # the worker does it for every user
+        with connections.index().show_all():  # the worker does it for every user
+            index = connections.index()
+            if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
                 connections.embed_new(index, user)
 
     # pictures ---------------------------------------------------------------------------------------------

@@ -60,8 +60,11 @@ class PostgresServer:
         return name
 
     def close(self) -> None:
-        """Stop the server and delete its folder."""
-        self._server.stop()
+        """Stop the server, without the minutes that it would take to write down what is deleted, and delete its folder."""
+        process = psutil.Process(self._server.get_pid())
+        process.send_signal(signal.SIGQUIT)
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(timeout=20)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -141,7 +141,9 @@ class PostgresIndex(IndexConnection):
         self._n_showing_all = 0  # blocks of `show_all` that are open
         self._totals: dict[int, tuple[int, int]] = {}  # owner -> (chunks, tokens), inside a snapshot for reading
         self._version: tuple[int, int] | None = None  # inside a snapshot for reading
-        self._found_numbers: dict[tuple[str, str], int] = {}  # of names that these readers see; a number is never given again
+        self._found_numbers: dict[
+            tuple[str, str], int
+        ] = {}  # of names that these readers see; a number is never given again
         self._total_changes: Counter[tuple[int, str]] = Counter()
         self._tokenizer = apsw.Connection(":memory:")
         with self._map_errors():
@@ -165,9 +167,15 @@ class PostgresIndex(IndexConnection):
         return ""
 
     def checkpoint(self) -> None:
-        """Take the deleted rows out of the tables. Their bytes may stay in the server's log and backups."""
+        """Take the deleted rows out of the tables, and their values out of what the planner knows of the columns.
+
+        Their bytes may stay in the server's log and backups.
+        """
+        query = "SELECT string_agg(format('%I.%I', schemaname, tablename), ', ') FROM pg_tables WHERE schemaname = $1"
         with self._map_errors():
-            self.connection.execute("VACUUM (SKIP_LOCKED)")
+            ((tables,),) = self.connection.execute(query, [self.schema]).fetchall()
+            self.connection.execute(f"VACUUM (SKIP_LOCKED, ANALYZE) {tables}".encode())
+            self.connection.execute(b"VACUUM (SKIP_LOCKED) pg_catalog.pg_statistic")
 
     # transactions -------------------------------------------------------------------------------------------
 
