@@ -217,6 +217,13 @@ class Upkeep:
             self._connections.vectors().delete_unused_slabs()
         return result
 
+    def replace_index(self) -> None:
+        """Make an index without vectors beside the old one and swap them: what the archive lost is in no page then."""
+        from perdure.index.rebuild import replace_index
+
+        self._connections.close_index()
+        replace_index(self._path, self._connections.place, self._archive)
+
     def digest(self) -> str:
         """Return the digest of everything the index says; equal in homes that hold the same."""
         from perdure.index.rebuild import compute_digest

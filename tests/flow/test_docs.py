@@ -103,7 +103,7 @@ def test_every_command_about_operating_runs_on_postgres(place: Path) -> None:
         (place / ".perdure").mkdir(mode=0o700)
         (place / ".perdure" / "config.toml").write_text(f'[index]\nengine = "postgres"\naddress = "{address}"\n')
         lines = commands_of("docs/operating.md")
-        assert len(lines) == 5
+        assert len(lines) == 7
         for line in lines:
             done = run(line, place)
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"

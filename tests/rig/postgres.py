@@ -59,8 +59,12 @@ class PostgresServer:
         self.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} OWNER {ROLE}")
         return name
 
+    def get_settings(self, database: str) -> str:
+        """Return the table of the settings of a home whose index is in a database."""
+        return f'[index]\nengine = "postgres"\naddress = "{self.get_address(database, role=ROLE)}"\n'
+
     def close(self) -> None:
-        """Stop the server, without the minutes that it would take to write down what is deleted, and delete its folder."""
+        """Stop the server at once, as nobody needs what it would write down first, and delete its folder."""
         process = psutil.Process(self._server.get_pid())
         process.send_signal(signal.SIGQUIT)
         with contextlib.suppress(psutil.TimeoutExpired):

@@ -141,9 +141,7 @@ class PostgresIndex(IndexConnection):
         self._n_showing_all = 0  # blocks of `show_all` that are open
         self._totals: dict[int, tuple[int, int]] = {}  # owner -> (chunks, tokens), inside a snapshot for reading
         self._version: tuple[int, int] | None = None  # inside a snapshot for reading
-        self._found_numbers: dict[
-            tuple[str, str], int
-        ] = {}  # of names that these readers see; a number is never given again
+        self._found_numbers: dict[tuple[str, str], int] = {}  # that these readers see; none is given again
         self._total_changes: Counter[tuple[int, str]] = Counter()
         self._tokenizer = apsw.Connection(":memory:")
         with self._map_errors():
