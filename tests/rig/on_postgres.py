@@ -1,7 +1,8 @@
 """Run tests with every index in Postgres: `pytest -p rig.on_postgres tests/unit/index tests/contract tests/flow/…`.
 
-The tests are those of the index in a file; here each home, and each index of `rig.index_rows`, has schemas of its own in
-one database, in the processes that a test starts, too. A test about the file itself is marked `index_file`, with its reason.
+The tests are those of the index in a file; here each home, and each index of `rig.index_rows`, has schemas of its own
+in one database, in the processes that a test starts, too. A test about the file itself is marked `index_file`, with its
+reason.
 """
 
 from __future__ import annotations
