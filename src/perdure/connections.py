@@ -195,9 +195,9 @@ class Connections:
             self._index = None
 
     def delete_index(self) -> None:
-        """Delete every file of the index, and the name that leads to the one in use."""
+        """Delete the index, and what is left of others."""
+        self.close_index()
         self.place.delete()
-        self._index = None
 
     # vectors ----------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from perdure.errors import (
     UsageError,
 )
 from perdure.identity import make_memory_id
-from perdure.index import catchup, keyword, runs, visibility
+from perdure.index import keyword, runs, visibility
 from perdure.index.memory_replay import get_chain
 from perdure.regex import lazy_re
 from perdure.runs import Runs
@@ -426,13 +426,15 @@ class Forgetting:
 
         Deletes runs, packs, journal, index, floor, machines, grants to and from them, and the parts of the logs that
         may carry their words. Nothing is remembered of it, so an import of the same transcripts captures them again.
-        Raises Busy when another process keeps old pages in use: call it again, and it goes on. Raises StoreFault, and
-        deletes nothing, when the archive has a store that cannot be used.
+        Raises Busy when another process keeps old pages in use: call it again, and it goes on. Raises StoreFault or
+        IndexUnreachable, and deletes nothing, when the archive has a store that cannot be used, or the index a server
+        that is away. Others are answered from the old index until the new one is made.
         """
         from perdure.agent_queue import AgentQueue
         from perdure.jobs import JobLog
 
         self._captures.drain()
+        self._connections.has_index()
         if (exchange := self._connections.exchange()) is not None:
             exchange.erase_user(self._user)
         self._archive.ledger.set_meta(UNFINISHED_ERASURE, "yes")
@@ -441,14 +443,12 @@ class Forgetting:
         grants.delete_grants_to(self._path, self._user)
         grants.delete_cache(self._path)
         delete_user_files(self._path, self._user)
-        self._connections.delete_index()
+        self._connections.drop_tombstones(self._user)
+        self._upkeep.replace_index()
         self._upkeep.discard_derived()
         JobLog(self._path).drop_user(self._user)
         AgentQueue(self._path).drop_user(self._user)
         self._erase_floors()
-        self._connections.drop_tombstones(self._user)
-        catchup.catch_up(self._connections.index(create=True), self._archive)
-        catchup.catch_up_journals(self._connections.index(), self._archive)
         block_cache.delete(self._path)  # once more: until now a recall could still find their words
         self._archive.ledger.wipe()
         self._archive.ledger.drop_meta(UNFINISHED_ERASURE)

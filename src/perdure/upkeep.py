@@ -238,6 +238,13 @@ class Upkeep:
             self._connections.vectors().delete_unused_slabs()
         return result
 
+    def replace_index(self) -> None:
+        """Make an index without vectors beside the old one and swap them: what the archive lost is in no page then."""
+        from perdure.index.rebuild import replace_index
+
+        self._connections.close_index()
+        replace_index(self._path, self._connections.place, self._archive)
+
     def digest(self) -> str:
         """Return the digest of everything the index says; equal in homes that hold the same."""
         from perdure.index.rebuild import compute_digest
@@ -353,7 +360,9 @@ class Upkeep:
 
     def find_newest_unembedded(self, user: str) -> int:
         """Return the number of the newest chunk if vectors of this user may be missing, else 0."""
-        return self._connections.vectors().find_newest_unembedded(self._connections.index(), user)
+        index = self._connections.index()
+        with index.show_all():
+            return self._connections.vectors().find_newest_unembedded(index, user)
 
     def count_unembedded(self) -> int:
         """Count the chunks that still get a vector; 0 without an embedder."""
@@ -365,9 +374,9 @@ class Upkeep:
         Whatever fails is left to the next call.
         """
         connections = self._connections
-        index = connections.index()
-        if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
-            with index.show_all():  # the worker does it for every user
+        with connections.index().show_all():  # the worker does it for every user
+            index = connections.index()
+            if connections.may_have_vectors() and embedded_texts.has_new_chunks(index, user or connections.user):
                 connections.embed_new(index, user)
 
     # pictures ---------------------------------------------------------------------------------------------

@@ -67,10 +67,6 @@ def open_home(folder: Path, archive: Path, settings: str = "", *, user: str = "a
     return home
 
 
-def settings_of(server: PostgresServer, database: str) -> str:
-    return f'[index]\nengine = "postgres"\naddress = "{server.get_address(database, role=ROLE)}"\n'
-
-
 @pytest.fixture
 def database(server) -> str:
     return server.create_database()
@@ -84,7 +80,7 @@ def in_file(tmp_path, archive):
 
 @pytest.fixture
 def in_postgres(tmp_path, archive, server, database):
-    with open_home(tmp_path / "postgres", archive, settings_of(server, database)) as home:
+    with open_home(tmp_path / "postgres", archive, server.get_settings(database)) as home:
         yield home
 
 

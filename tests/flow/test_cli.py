@@ -206,6 +206,7 @@ def test_context_and_recall_are_of_the_agent_that_is_named(tmp_path: Path) -> No
         assert ("profile" in [part["name"] for part in context["parts"]]) == bool(n_cues)
 
 
+@pytest.mark.index_file("it damages the file")
 def test_status_reports_damaged_pages_of_the_index(tmp_path: Path) -> None:
     """W28: it opens, and a page of it cannot be read."""
     place = tmp_path / "home"

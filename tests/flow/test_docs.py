@@ -108,7 +108,7 @@ def test_every_command_about_operating_runs_on_postgres(place: Path) -> None:
         settings = f'[index]\nengine = "postgres"\naddress = "{address}"\n{workers}'
         (place / ".perdure" / "config.toml").write_text(settings)
         lines = commands_of("docs/operating.md")
-        assert len(lines) == 14
+        assert len(lines) == 16
         outputs = {}
         for line in lines:
             is_ours = line.startswith("perdure ")

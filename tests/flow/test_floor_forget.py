@@ -75,9 +75,8 @@ def test_forgotten_memory_removes_its_line(kept, grep):
     (memory,) = [one for one in kept.memories.list_memories() if "marmalade" in one.text]
     kept.forgetting.apply([], memories=[memory.memory_id])
     assert WORDS not in lines_of(kept)
-    assert {path.split("/")[0] for path in grep(kept.path, NEEDLE)} == {"archive", "index-1.db"}, (
-        "the turn itself stays"
-    )
+    left = {path.split("/")[0] for path in grep(kept.path, NEEDLE)}
+    assert left - {"index-1.db"} == {"archive"}, "the turn itself stays"
     assert not [path for path in grep(kept.path, NEEDLE) if "journal" in path]
 
 

@@ -122,6 +122,7 @@ def test_credential_sets_owner_and_machine(served, lines, keep):
         assert (run["user"], run["machine"], run["readable_by"]) == ("bob", "phone", ["bob"])
 
 
+@pytest.mark.index_file("it damages the file")
 def test_a_capture_needs_neither_index_nor_model(served, lines):
     """Row A25: with an index of garbage and a model that raises, it is kept; after catching up it is found."""
 

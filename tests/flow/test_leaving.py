@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,81 +9,27 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import log
-from perdure.access import shown_alerts
-from perdure.capture import credential, transcripts
-from perdure.capture.credential import Credential
 from perdure.errors import ArchiveFault, UsageError
-from perdure.home import Home
-from perdure.jobs import JobLog, UserJobResult, sum_user_results
 from perdure.sharing.machines import LocalAuthority
-from perdure.testing import FakeEmbedder
-from perdure.types import Origin
-
-WORD = b"quokka"  # stands in everything of the user who leaves, and in nothing else
-BOB = "bobquokka"
-
-
-def open_as(place: Path, user: str) -> Home:
-    return perdure.open(place, user=user, embedder=FakeEmbedder())
+from rig.leaving import BOB, fill_home, find_traces, open_as
 
 
 @pytest.fixture
 def place(tmp_path: Path, message) -> Path:
     """A home of Mira's in which Bob left something in every corner."""
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    (home / "config.toml").write_text('user = "mira"\n')
-    with open_as(home, "mira") as mira:
-        mira.capture(message("user", "The harbour office opens at nine"), runtime="messages", session="m1")
-        mira.remember("The harbour office opens at nine")
-        mira.floor.note("The key hangs behind the door")
-        mira.sharing.share(BOB, "tag", "harbour")
-        mira.sharing.share("tom", "tag", "harbour")
-        mira.upkeep.embed()
-    with open_as(home, BOB) as bob:
-        line = message("user", "The quokka sleeps in the shed")
-        bob.capture(
-            line, runtime="messages", session="quokka-1", cwd="/w/quokka", tags=["quokka"], path="/w/quokka.jsonl"
-        )
-        bob.capture(message("user", "A second quokka"), runtime="messages", session="quokka-2")
-        bob.remember("Quokkas are shy: quokka", path="animals/quokka")
-        bob.floor.note("Feed the quokka at six")
-        bob.floor.write("profile.md", "I keep a quokka.\n")
-        bob.forgetting.apply(bob.forgetting.plan([bob.search("second").hits[0].turn_id]))
-        bob.sharing.machines.register(BOB, "quokka-phone")
-        bob.sharing.share("mira", "tag", "quokka")
-        bob.upkeep.embed()
-        bob.captures.mark_incognito("messages", "burrow")
-        bob.upkeep.pack(idle_days=0)
-        assert bob.search("shed").hits
-        origin = Origin("messages", "quokka-3", "quokka-3")
-        bob.captures.enqueue(origin, message("user", "The quokka is back"), from_offset=0, path="/w/quokka3.jsonl")
-        delta = next((home / "outbox").glob("*.delta"))
-        shutil.copy(delta, delta.with_suffix(".unreadable"))
-    log.append_entry(home, "late", session="quokka-1")
-    transcripts.store_pending_text(home, "gemini-cli", "quokka-1", "The quokka sleeps")
-    shown_alerts.mark_shown(home, BOB, {"quokka": "notes.md"})
-    done = sum_user_results({BOB: UserJobResult("done", "quokka mined")})
-    JobLog(home).run("mine", lambda: done, trigger="clock", now=lambda: datetime.now(UTC))
-    credential.write_credential(home, Credential(BOB, "m-1", "quokka-phone", "pdr-x"))
-    return home
-
-
-def traces(home: Path, grep) -> list[str]:
-    names = [str(path.relative_to(home)) for path in home.rglob("*") if WORD.decode() in path.name.lower()]
-    return [*names, *grep(home, WORD), *grep(home, WORD.title())]
+    fill_home(tmp_path / "home", message)
+    return tmp_path / "home"
 
 
 def test_erased_user_leaves_no_trace(place: Path, tmp_path: Path, grep) -> None:
-    assert {part.split("/")[0] for part in traces(place, grep)} >= {
+    assert {part.split("/")[0] for part in find_traces(place, grep)} >= {
         "archive", "agents", "cache", "outbox", "run", "auth.json",
     }  # fmt: skip
     with open_as(place, "mira") as mira:
         mira.forgetting.export_user(tmp_path / "before")
     with open_as(place, BOB) as bob:
         assert bob.forgetting.erase_user() == 3
-    assert traces(place, grep) == []
+    assert find_traces(place, grep) == []
     with open_as(place, "mira") as mira:
         assert [hit.text for hit in mira.search("harbour", mode="keyword").hits] == ["The harbour office opens at nine"]
         assert [one.grant.grantee for one in mira.sharing.grants.list_given(include_ended=True)] == ["tom"]
@@ -95,14 +40,14 @@ def test_erased_user_leaves_no_trace(place: Path, tmp_path: Path, grep) -> None:
         mira.upkeep.embed()
     with open_as(tmp_path / "before", "mira") as before, open_as(tmp_path / "after", "mira") as after:
         assert before.upkeep.digest() == after.upkeep.digest()
-    assert traces(place, grep) == []
+    assert find_traces(place, grep) == []
 
 
 def test_erased_twice_is_erased(place: Path, grep) -> None:
     for _ in range(2):
         with open_as(place, BOB) as bob:
             bob.forgetting.erase_user()
-    assert traces(place, grep) == []
+    assert find_traces(place, grep) == []
 
 
 def test_machine_of_an_erased_user_is_refused(place: Path) -> None:

@@ -143,6 +143,7 @@ def test_found_turns_and_memories_can_be_read(talk):
     assert "Alder" in talk(call("show", id=f"mem-{memory}"))
 
 
+@pytest.mark.index_file("it damages the file")
 def test_damaged_index_does_not_stop_a_search(talk, filled):
     (filled / "index.db").resolve().write_bytes(b"not a database" * 1000)
     found = talk(call("search", query="nginx"))

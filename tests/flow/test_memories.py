@@ -335,6 +335,7 @@ def test_merge_restores_no_forgotten_words(opened):
         assert home.memories.list_memories(every=True) == [] and holds(home, "herons") == ""
 
 
+@pytest.mark.index_file("it damages the file")
 def test_named_memory_is_forgotten_despite_a_damaged_index(opened):
     home = opened()
     made = home.remember("The safe opens with a song about herons.", path="safe/code")

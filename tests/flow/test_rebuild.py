@@ -17,6 +17,7 @@ def found(home):
     return [hit.turn_id for hit in home.search("harbour").hits]
 
 
+@pytest.mark.index_file("it lists the files")
 def test_rebuild_proves_equal_answers(filled):
     before, old = found(filled), store.find_current_file(filled.path)
     result = filled.upkeep.rebuild()
@@ -43,6 +44,7 @@ def test_the_old_index_answers_while_the_new_one_is_built(filled, opened):
     assert reader.index().path == store.find_current_file(filled.path) != old
 
 
+@pytest.mark.index_file("it lists the files")
 def test_interrupted_rebuild_keeps_the_old_index_and_resumes(filled, monkeypatch):
     before, old = found(filled), store.find_current_file(filled.path)
     monkeypatch.setattr(catchup, "_MAX_BATCH_RUNS", 2)
@@ -113,6 +115,7 @@ def test_capture_during_a_rebuild_is_found_after_it(filled, opened, message):
     assert len(found(filled)) == 7
 
 
+@pytest.mark.index_file("it lists the files")
 def test_index_of_an_older_version_is_made_anew_at_opening(filled, opened):
     before = found(filled)
     filled.index().db.pragma("user_version", store.SCHEMA - 1)

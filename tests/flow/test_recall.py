@@ -155,6 +155,7 @@ def test_the_weight_of_meaning_is_a_setting_of_search_and_recall(opened, tmp_pat
     assert home.recall("Which port does the server listen on?", now=NOW).cues
 
 
+@pytest.mark.index_file("it deletes the file")
 def test_recall_without_an_index_is_empty(home):
     for path in [home.path / "index.db", *home.path.glob("index-*.db*")]:
         path.unlink()

@@ -358,6 +358,7 @@ def test_run_is_found_by_each_of_its_columns(home, claude):
 # one message, once --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.index_file("it asks FTS5 for its own check")
 def test_a_fork_that_copies_history_is_indexed_once(home, claude):
     """X41."""
     first = [
@@ -396,6 +397,7 @@ def test_abandoned_branch_is_marked(home):
     }  # fmt: skip
 
 
+@pytest.mark.index_file("it asks FTS5 for its own check")
 def test_changed_message_keeps_its_id_and_has_its_last_text(home, tmp_path):
     """Gemini rewrites its document; the later state of a message wins."""
     at = "2026-01-10T02:08:26.108Z"
@@ -422,6 +424,7 @@ def test_changed_message_keeps_its_id_and_has_its_last_text(home, tmp_path):
 # nothing but reading, and nothing left behind -----------------------------------------------------------------
 
 
+@pytest.mark.index_file("it reads counters of SQLite")
 def test_search_writes_nothing(two_sessions):
     """X04."""
     index = two_sessions.index()
@@ -436,6 +439,7 @@ def test_search_writes_nothing(two_sessions):
     other.close()
 
 
+@pytest.mark.index_file("it asks FTS5 for its own check")
 def test_forgotten_words_leave_the_vocabulary(two_sessions):
     """X19."""
     doomed = two_sessions.forgetting.plan([two_sessions.search("bread").hits[0].turn_id])
@@ -521,6 +525,7 @@ def test_the_order_of_import_changes_no_answer(opened, message):
     assert first.upkeep.digest() == second.upkeep.digest()
 
 
+@pytest.mark.index_file("it asks FTS5 for its own check")
 def test_deleted_index_is_rebuilt_equal(opened, message):
     """A05."""
     home = opened()

@@ -402,6 +402,7 @@ def test_rebuild_takes_cached_vectors_and_proves_equal_answers(filled, fake):
     assert len(list((filled.path / "vectors").iterdir())) == 1
 
 
+@pytest.mark.index_file("it deletes the file")
 def test_deleted_index_gets_its_vectors_from_the_cache(filled, fake, opened):
     asked = len(documents(fake))
     for path in [*filled.path.glob("index*"), *filled.path.glob("index.db")]:
@@ -435,6 +436,7 @@ def test_forgetting_leaves_no_vector(filled, fake, grep):
     assert grep(filled.path, numbers) == []
 
 
+@pytest.mark.index_file("it deletes the file")
 def test_forgetting_without_an_index_drops_every_vector(filled, fake, grep):
     turn = filled.search("lighthouse", mode="keyword").hits[0]
     doomed = filled.forgetting.plan([turn.turn_id])

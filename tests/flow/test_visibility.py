@@ -248,8 +248,8 @@ def test_by_word_and_by_column_the_same_is_found(shore, share, monkeypatch):
 def test_counts_of_words_and_names_reveal_nothing_private(shore):
     shore.say("Harbour Master Alice Munro", session="a")
     shore.say("Alice Munro again", session="b", tags=("sea",))
-    given = Principal("bob", (grant("tag", "sea"),))
-    counts, total = keyword.count_term_frequencies(shore.home.index(), given, ["Alice Munro", "master"])
+    home = shore.bob(grant("tag", "sea"))
+    counts, total = keyword.count_term_frequencies(home.index(), home.given, ["Alice Munro", "master"])
     assert counts == {"Alice Munro": 1, "master": 0} and total == 1
 
 

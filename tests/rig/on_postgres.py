@@ -1,54 +1,38 @@
 """Run tests with every index in Postgres: `pytest -p rig.on_postgres tests/unit/index tests/contract tests/flow/…`.
 
-The tests are those of the index in a file; here each home, and each index of `rig.index_rows`, gets a database.
+The tests are those of the index in a file; here each home, and each index of `rig.index_rows`, has schemas of its own
+in one database, in the processes that a test starts, too. A test about the file itself is marked `index_file`, with its
+reason.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perdure import connections
-from perdure.config import IndexConfig
-from perdure.index.index_database import IndexDatabase
-from perdure.index.store import IndexConnection
 from rig import index_rows
 from rig.postgres import ROLE, PostgresServer
-
-
-class _Databases:
-    """A database for each home of a test session."""
-
-    def __init__(self) -> None:
-        self._server: PostgresServer | None = None
-        self._names: dict[Path, str] = {}
-
-    def find_place(self, home: Path, _index: object = None) -> IndexDatabase:
-        """Return the place of the index of a home."""
-        if self._server is None:
-            self._server = PostgresServer()
-        key = home.resolve()
-        if key not in self._names:
-            self._names[key] = self._server.create_database()
-        return IndexDatabase(IndexConfig("postgres", self._server.get_address(self._names[key], role=ROLE)))
-
-    def open_index(self, folder: Path) -> IndexConnection:
-        """Return the index of a folder of rows."""
-        return self.find_place(folder).open(create=True)
-
-    def close(self) -> None:
-        """Stop the server."""
-        if self._server is not None:
-            self._server.close()
+from rig.postgres_homes import ADDRESS, choose_place
 
 
 @pytest.fixture(scope="session", autouse=True)
 def postgres_for_every_home() -> Iterator[None]:
-    databases = _Databases()
+    server = PostgresServer()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "_choose_place", databases.find_place)
-        patch.setattr(index_rows, "open_index", databases.open_index)
+        patch.setenv(ADDRESS, server.get_address(server.create_database(), role=ROLE))
+        folders = (Path(__file__).parent / "postgres_processes", Path(__file__).parents[1])
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
+        patch.setattr(connections, "_choose_place", choose_place)
+        patch.setattr(index_rows, "open_index", lambda folder: choose_place(folder).open(create=True))
         yield
-    databases.close()
+    server.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (marker := item.get_closest_marker("index_file")) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"about the index in a file: {marker.args[0]}"))

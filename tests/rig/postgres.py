@@ -72,9 +72,16 @@ class PostgresServer:
         """Start the server that was killed, at the same address."""
         self._server.ensure_postgres_running()
 
+    def get_settings(self, database: str) -> str:
+        """Return the table of the settings of a home whose index is in a database."""
+        return f'[index]\nengine = "postgres"\naddress = "{self.get_address(database, role=ROLE)}"\n'
+
     def close(self) -> None:
-        """Stop the server and delete its folder."""
-        self._server.stop()
+        """Stop the server at once, as nobody needs what it would write down first, and delete its folder."""
+        process = psutil.Process(self._server.get_pid())
+        process.send_signal(signal.SIGQUIT)
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(timeout=20)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

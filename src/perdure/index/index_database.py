@@ -20,7 +20,7 @@ from perdure.environ import read_variable
 from perdure.errors import ConfigFault, IndexDamaged, IndexMissing, IndexUnreachable
 from perdure.index.dialect import to_postgres_tables
 from perdure.index.postgres import PostgresIndex, connect, map_errors
-from perdure.index.store import SCHEMA, TABLES
+from perdure.index.store import BUSY_MS, SCHEMA, TABLES
 
 VERSION = 100 * SCHEMA + 1  # of the tables: the second part counts changes of those that only Postgres has
 _MIGRATIONS = (  # of the schema that names the others; {base} is its name
@@ -133,6 +133,7 @@ class IndexDatabase:
     @contextlib.contextmanager
     def _use(self) -> Iterator[psycopg.Connection[Any]]:
         with map_errors(f"Postgres schema {self._config.schema}"), contextlib.closing(self.connect()) as connection:
+            connection.execute(f"SET lock_timeout = {BUSY_MS}".encode())  # for readers of what is to be deleted
             yield connection
 
     @contextlib.contextmanager

@@ -142,6 +142,8 @@ class PostgresIndex(IndexConnection):
         self._unknown_readers = False
         self._n_showing_all = 0  # blocks of `show_all` that are open
         self._totals: dict[int, tuple[int, int]] = {}  # owner -> (chunks, tokens), inside a snapshot for reading
+        self._version: tuple[int, int] | None = None  # inside a snapshot for reading
+        self._found_numbers: dict[tuple[str, str], int] = {}  # that these readers see; none is given again
         self._total_changes: Counter[tuple[int, str]] = Counter()
         self._held_facets: set[tuple[int, int]] = set()  # (owner, facet) that this connection wrote
         self._name_rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # of names, inside a snapshot for reading
@@ -167,9 +169,15 @@ class PostgresIndex(IndexConnection):
         return ""
 
     def checkpoint(self) -> None:
-        """Take the deleted rows out of the tables. Their bytes may stay in the server's log and backups."""
+        """Take the deleted rows out of the tables, and their values out of what the planner knows of the columns.
+
+        Their bytes may stay in the server's log and backups.
+        """
+        query = "SELECT string_agg(format('%I.%I', schemaname, tablename), ', ') FROM pg_tables WHERE schemaname = $1"
         with self._map_errors():
-            self.connection.execute("VACUUM (SKIP_LOCKED)")
+            ((tables,),) = self.connection.execute(query, [self.schema]).fetchall()
+            self.connection.execute(f"VACUUM (SKIP_LOCKED, ANALYZE) {tables}".encode())
+            self.connection.execute(b"VACUUM (SKIP_LOCKED) pg_catalog.pg_statistic")
 
     # transactions -------------------------------------------------------------------------------------------
 
@@ -188,6 +196,7 @@ class PostgresIndex(IndexConnection):
             if not is_done:
                 self._chunk_counts.clear()
                 self._name_numbers.clear()
+                self._found_numbers.clear()
                 self._total_changes.clear()
                 self._held_facets.clear()
         if self._unknown_readers and self._readers is not None and not self._n_showing_all:
@@ -206,7 +215,7 @@ class PostgresIndex(IndexConnection):
                 self.temp_cache = None  # the rollback removes its rows in TEMP tables
                 raise
             finally:
-                self._word_counts, self._totals = None, {}
+                self._word_counts, self._totals, self._version = None, {}, None
                 self._name_rows.clear()
 
     @contextlib.contextmanager
@@ -226,7 +235,19 @@ class PostgresIndex(IndexConnection):
 
     def get_version(self) -> tuple[int, int]:
         """Return a value that changes with every commit, by any process."""
-        return int(self.get_meta("version") or 0), self._n_transactions
+        if self._version is not None:
+            return self._version
+        version = int(self.get_meta("version") or 0), self._n_transactions
+        if self._word_counts is not None:
+            self._version = version
+        return version
+
+    def find_name(self, kind: str, value: str) -> int | None:
+        """Return the number of a name, or None when the index does not have it; a number is asked for once."""
+        number = self._found_numbers.get((kind, value)) or super().find_name(kind, value)
+        if number is not None:
+            self._found_numbers[kind, value] = number
+        return number
 
     def select(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return all rows of a query. Raises IndexDamaged, IndexUnreachable.
@@ -290,6 +311,7 @@ class PostgresIndex(IndexConnection):
 
     def _set_readers(self, readers: str) -> None:
         self._name_rows.clear()
+        self._found_numbers.clear()
         with self._map_errors():
             self.connection.execute("SELECT set_config('perdure.readers', $1, false)", [readers])
 

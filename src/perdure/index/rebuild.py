@@ -167,6 +167,23 @@ def rebuild_index(
         return result
 
 
+def replace_index(home: Path, place: IndexPlace, archive: Archive) -> None:
+    """Make the index again of what the archive holds now, without a look at the old one, and swap them.
+
+    Whoever asks meanwhile is answered by the old one; nothing of it is left then.
+    """
+    with lock_file(home / ".rebuild.lock"):
+        place.delete_unused()  # it may hold what the archive no longer has
+        index, _ = place.begin_build()
+        try:
+            catchup.catch_up(index, archive)
+            catchup.catch_up_journals(index, archive)
+            index.checkpoint()
+            place.replace_with(index)
+        finally:
+            index.close()
+
+
 def _compare_indexes(
     place: IndexPlace,
     new_index: store.IndexConnection,

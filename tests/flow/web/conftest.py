@@ -122,6 +122,7 @@ class House:
         self.place = place
         (place / "config.toml").write_text(settings)
         self.opened = perdure.open(place, user="ada")
+        self.opened.upkeep.catch_up()  # a copied home has no index yet if that is in Postgres
         self.serving = HomeServer(self.opened, intervals=Intervals(round_s=0.2, prove_s=5, tick_s=60))
         self.listener = Listener(self.serving)
         self.serving.page_link = self.listener.make_page_link
