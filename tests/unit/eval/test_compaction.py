@@ -84,7 +84,7 @@ def test_a_summary_of_summaries_loses_what_the_rules_keep() -> None:
     report = compaction.run(half="dev", vectors=False, n_compactions=(1, 3), talks=talks, session=session)
     once, thrice = ({way: row["retained"] for way, row in report.tables[number].items()} for number in ("1", "3"))
     assert thrice["scripted model alone"] < once["scripted model alone"] < once["rules"]
-    assert thrice["rules"] == once["rules"] and thrice["scripted model alone + recall"] >= 0.9
+    assert thrice["rules"] == once["rules"] and thrice["scripted model alone + recall"] > once["scripted model alone"]
     by_kind = report.tables["1"]["rules"]["by_kind"]
     assert set(by_kind) == {"decision", "constraint", "number", "name", "path", REVERSED}
     assert all(row["low"] <= row["at"] <= row["high"] for row in by_kind.values())
