@@ -162,13 +162,16 @@ def test_repeated_error_names_what_helped_then(lived) -> None:
 # what to retire, and what is written ----------------------------------------------------------------------------
 
 
-def test_memory_told_often_and_never_used_is_to_be_retired(lived) -> None:
-    memory = lived.remember("The flag of the pier is orange-striped.", path="pier/flag")
-    for n in range(8):
-        lived.tell(f"Fix test {n}", [memory.memory_id], "Fixed.", session=f"s{n}")
+def test_only_what_was_wrong_is_to_be_retired(lived) -> None:
+    """Not what was never used so far: new questions need it as often as the rest."""
+    unused = lived.remember("The flag of the pier is orange-striped.", path="pier/flag")
+    wrong = lived.remember("The crane of the pier lifts nine tons.", path="pier/crane")
+    for n in range(24):
+        nonce = lived.tell(f"Fix test {n}", [unused.memory_id, wrong.memory_id], "Fixed.", session=f"s{n}")
     lived.judge()
+    lived.home.memories.label_cue(nonce, wrong.memory_id, memory_events.WRONG)
     (advice,) = report(lived).advice
-    assert (advice.memory_id, advice.why) == (memory.memory_id, "told 8 times and never used")
+    assert advice.memory_id == wrong.memory_id and advice.why.startswith("wrong: ")
 
 
 def test_making_a_report_writes_nothing_and_says_the_same_twice(lived) -> None:

@@ -18,7 +18,6 @@ from perdure.archive import injections as injection_events
 from perdure.archive import memory_events
 from perdure.archive.journal import JournalEvent
 from perdure.home import Home
-from perdure.memories.proposals import MAX_UNUSED_SHOWN
 from perdure.memories.staleness import describe_changes
 from perdure.models.cost_meter import Meter, Spending
 from perdure.report import probe_runs
@@ -247,7 +246,10 @@ def _count_growth(home: Home, memories: Sequence[Memory], since_at: datetime) ->
 
 
 def list_advice(memories: Sequence[Memory], outcomes: Sequence[CueOutcome]) -> list[RetirementAdvice]:
-    """Return the memories that may be retired: marked wrong, told often and never used, or overtaken by their files."""
+    """Return the memories that may be retired: marked wrong, or overtaken by their files.
+
+    That one was never used says nothing (docs/decisions/067-use-decides-nothing-unasked.md).
+    """
     why_wrong = {cue_outcome.cue: cue_outcome.why for cue_outcome in outcomes if cue_outcome.outcome == "wrong"}
     told_cues = {cue_outcome.cue for cue_outcome in outcomes}
     reasons: dict[str, str] = {}
@@ -255,8 +257,6 @@ def list_advice(memories: Sequence[Memory], outcomes: Sequence[CueOutcome]) -> l
     for memory in candidates:
         if memory.memory_id in why_wrong:
             reasons[memory.memory_id] = f"wrong: {why_wrong[memory.memory_id]}"
-        elif memory.n_injected >= MAX_UNUSED_SHOWN and not memory.n_used:
-            reasons[memory.memory_id] = f"told {memory.n_injected} times and never used"
     told = [memory for memory in candidates if memory.memory_id in told_cues and memory.memory_id not in reasons]
     for memory in told[:_MAX_STALE]:
         if change := describe_changes(memory.text, memory.project, memory.stated_at):
