@@ -252,7 +252,9 @@ def every_error(kind=errors.PerdureError):
 @pytest.mark.parametrize("kind", sorted(set(every_error()), key=lambda kind: kind.__name__))
 def test_errors_reveal_no_home_path_and_no_id(kind):
     refused = responses.to_refusal(kind("/srv/home/ada/.perdure/archive"))
-    is_the_callers = isinstance(kind("x"), (errors.UsageError, errors.FormatFault))
+    is_the_callers = isinstance(
+        kind("x"), (errors.UsageError, errors.FormatFault, errors.IdentityFault)
+    )  # no path in it
     assert "/srv" not in refused.message or is_the_callers
     assert (refused.status == 404) == issubclass(kind, NotFound)
     if issubclass(kind, NotFound):
