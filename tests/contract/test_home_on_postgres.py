@@ -14,6 +14,7 @@ TESTS = (
     "flow/test_leaving.py::test_erased_user_leaves_no_trace",
     "flow/test_leaving.py::test_export_is_an_independent_home",
     "flow/test_sharing_cli.py::test_unknown_ids_and_addresses_give_advice",
+    "flow/test_long_names.py",
     "flow/test_users.py::test_new_turns_are_embedded_for_users_with_vectors",
     "flow/test_visibility.py::test_counts_of_words_and_names_reveal_nothing_private",
     "flow/web/test_care.py::test_a_project_is_shared_counted_and_shared_no_more",

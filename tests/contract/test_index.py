@@ -108,6 +108,17 @@ def test_same_answers_with_the_same_scores_by_words(in_file, in_postgres):
     assert ask(in_file) == ask(in_postgres) and any(ask(in_file))
 
 
+def test_same_answers_to_phrases_of_many_words(in_file, in_postgres):
+    """Eight words of each session as a phrase, and one of them twice in it."""
+    phrases = [f'"{" ".join(run.intent.split()[:8])}"' for run in sorted_runs(in_file)]
+    phrases += [f'"{phrase[1:-1]} {phrase[1:-1]}"' for phrase in phrases[:3]]
+    found = [[(hit.turn_id, hit.keyword_score) for hit in in_file.search(phrase).hits] for phrase in phrases]
+    assert [
+        [(hit.turn_id, hit.keyword_score) for hit in in_postgres.search(phrase).hits] for phrase in phrases
+    ] == found
+    assert sum(map(bool, found)) >= 5
+
+
 def test_same_order_with_vectors(in_file, in_postgres):
     for home in (in_file, in_postgres):
         assert home.upkeep.embed().n_left == 0

@@ -36,6 +36,7 @@ CONNECT_S = 3  # a server that does not answer for so long is away
 EVERYONE = "*"  # value of the setting `perdure.readers`: no owner is left out
 _K1, _B = 1.2, 0.75  # of BM25, as in FTS5
 _MIN_IDF = 1e-6  # of a term that stands in more than half of the chunks, as in FTS5
+_MAX_JOINS = 5  # words of a phrase whose places are joined: planning takes as long as there are orders of joins
 _MAX_TOKEN_BYTES = 200  # a longer token is indexed by its hash: an entry of a B-tree may have 2,700 bytes
 _NUL, _NUL_MARK = "\0", "\ufffe"  # Postgres stores no NUL; U+FFFE is no character
 
@@ -433,6 +434,14 @@ def _build_leaf(number: int, owner: int, keys: Sequence[str]) -> tuple[str, list
         return f"SELECT 0::bigint AS chunk, {number} AS term, 0 AS n WHERE FALSE", []
     if len(keys) == 1:
         return f"SELECT chunk, {number} AS term, n FROM posting WHERE owner = ? AND token = ?", [owner, keys[0]]
+    if len(keys) > _MAX_JOINS:
+        query = f"""SELECT chunk, {number} AS term, count(*)::integer AS n
+          FROM (SELECT posting.chunk, place.at - key.i AS start
+            FROM unnest(?::text[]) WITH ORDINALITY AS key(token, i)
+              JOIN posting ON posting.owner = ? AND posting.token = key.token
+              CROSS JOIN LATERAL unnest(posting.places) AS place(at)
+            GROUP BY 1, 2 HAVING count(*) = {len(keys)}) AS phrase GROUP BY chunk"""
+        return query, [list(keys), owner]
     joins = "".join(
         f" JOIN posting AS p{i} ON p{i}.owner = p0.owner AND p{i}.chunk = p0.chunk AND p{i}.token = ?"
         for i in range(1, len(keys))

@@ -26,6 +26,7 @@ OVERLAP_CHARS = 200
 MAX_INTENT_CHARS = 500
 MAX_TITLE_CHARS = 200
 MAX_FACT_CHARS = 500  # of the text of a fact of action; a longer command is not told
+MAX_FACET_CHARS = 500  # of a file, tool or name that is asked for; the keys of a database are limited, too
 _SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
 _CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
 
@@ -191,6 +192,11 @@ def _writes_memory(part: Part) -> bool:
 
 
 def _list_facets(turn: Turn) -> Iterator[tuple[str, str]]:
+    """Yield (kind, value) of what a turn can be filtered by. Nobody asks for a value that is longer than a path."""
+    return (facet for facet in _list_all_facets(turn) if len(facet[1]) <= MAX_FACET_CHARS)
+
+
+def _list_all_facets(turn: Turn) -> Iterator[tuple[str, str]]:
     if any(map(_writes_memory, turn.parts)):
         yield OWN_WRITE
     yield from (("file", path) for path in turn.files)
