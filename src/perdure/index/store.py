@@ -487,8 +487,8 @@ class IndexFolder:
         self._home = home
 
     def has_index(self) -> bool:
-        """Return True if there is an index in use."""
-        return find_current_file(self._home) is not None
+        """Return True if there is an index in use, also one whose file was lost."""
+        return (self._home / "index.db").is_symlink()
 
     def is_old(self) -> bool:
         """Return True if an older version of Perdure made the index in use."""
