@@ -227,7 +227,28 @@ class HttpServer:
             lambda identity, read_only: resident.clone_home(read_only=read_only, identity=identity)
         )
         self._request_store = RequestStore(resident.home.path, is_shared=resident.home.config.workers.enabled)
-        context = ServerContext(
+        self.api = HttpApi(
+            self._make_context(resident, authority), self._home_pool, self._request_store, self._worker_pools,
+            self._settings.requests_per_minute,
+        )  # fmt: skip
+        self._home_path, self._vitals, self._prove_s = (
+            resident.home.path,
+            resident.health_state,
+            resident.intervals.prove_s,
+        )
+        self._server = self._make_server()
+        self._thread = threading.Thread(target=self._run, name="perdure-http", daemon=True)
+        self._feed_thread = threading.Thread(
+            target=self._activity_feed.watch, args=(self._stopped,), name="perdure-http-news", daemon=True
+        )
+        self._proof_thread = threading.Thread(target=self._prove_alive, name="perdure-http-proof", daemon=True)
+        self._ended = threading.Event()
+        self._has_begun = False
+        self._failure: BaseException | None = None
+
+    def _make_context(self, resident: HomeServer, authority: Authority) -> ServerContext:
+        """Return what the handlers of requests share."""
+        return ServerContext(
             home=resident.home.path,
             authority=authority,
             cursors=CursorSigner(self._request_store.read_cursor_key()),
@@ -243,23 +264,6 @@ class HttpServer:
             lend_home=lambda: self._home_pool.lend(None, read_only=False),
             start_job=self._start_job,
         )
-        self.api = HttpApi(
-            context, self._home_pool, self._request_store, self._worker_pools, self._settings.requests_per_minute
-        )
-        self._home_path, self._vitals, self._prove_s = (
-            resident.home.path,
-            resident.health_state,
-            resident.intervals.prove_s,
-        )
-        self._server = self._make_server()
-        self._thread = threading.Thread(target=self._run, name="perdure-http", daemon=True)
-        self._feed_thread = threading.Thread(
-            target=self._activity_feed.watch, args=(self._stopped,), name="perdure-http-news", daemon=True
-        )
-        self._proof_thread = threading.Thread(target=self._prove_alive, name="perdure-http-proof", daemon=True)
-        self._ended = threading.Event()
-        self._has_begun = False
-        self._failure: BaseException | None = None
 
     def _start_job(self, name: str, task: Callable[[], None]) -> None:
         """Start a job in the pool `jobs`. Raises HttpRefusal (503) when too many jobs wait there."""
