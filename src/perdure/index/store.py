@@ -488,7 +488,7 @@ class IndexFolder:
 
     def has_index(self) -> bool:
         """Return True if there is an index in use, also one whose file was lost."""
-        return (self._home / "index.db").is_symlink()
+        return os.path.lexists(self._home / "index.db")
 
     def is_old(self) -> bool:
         """Return True if an older version of Perdure made the index in use."""

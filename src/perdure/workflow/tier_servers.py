@@ -106,7 +106,7 @@ class TierServer:
 
 
 class RedisTierServer(TierServer):
-    """A Redis-compatible server that appends every command to its file."""
+    """A Redis-compatible server that has every command on disk before it answers."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, n_ports=1)
@@ -116,7 +116,7 @@ class RedisTierServer(TierServer):
         """Start it. The password stands in a file that only the owner reads, not in the list of processes."""
         rows = {
             "bind": _HOST, "port": self.keys.ports[0], "protected-mode": "yes", "requirepass": self.keys.secret,
-            "dir": "data", "appendonly": "yes", "appendfsync": "everysec", "save": '""', "daemonize": "no",
+            "dir": "data", "appendonly": "yes", "appendfsync": "always", "save": '""', "daemonize": "no",
             "maxmemory-policy": "noeviction",
         }  # fmt: skip
         text = "".join(f"{name} {value}\n" for name, value in rows.items())

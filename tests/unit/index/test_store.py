@@ -1,5 +1,7 @@
 """The index file: its settings, its names, and which file is in use."""
 
+import shutil
+
 import pytest
 
 from perdure.errors import IndexDamaged, IndexMissing
@@ -96,3 +98,12 @@ def test_the_link_moves_in_one_step_and_a_reader_notices(tmp_path, index):
     assert [path.name for path in store.list_files(tmp_path)] == ["index-1.db", "index-2.db"]
     store.delete_files([other])
     assert store.find_current_file(tmp_path) is None
+
+
+def test_index_is_there_as_a_link_a_lost_file_or_a_copy_that_followed_the_link(tmp_path, index):
+    folder, copied = store.IndexFolder(tmp_path), store.IndexFolder(tmp_path / "copied")
+    assert folder.has_index() and not copied.has_index()
+    shutil.copytree(tmp_path, tmp_path / "copied")
+    assert not (tmp_path / "copied" / "index.db").is_symlink() and copied.has_index()
+    store.delete_files(store.list_files(tmp_path))
+    assert folder.has_index()
