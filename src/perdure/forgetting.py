@@ -445,7 +445,6 @@ class Forgetting:
         delete_user_files(self._path, self._user)
         self._connections.drop_tombstones(self._user)
         self._upkeep.replace_index()
-        self._upkeep.discard_derived()
         JobLog(self._path).drop_user(self._user)
         AgentQueue(self._path).drop_user(self._user)
         self._erase_floors()

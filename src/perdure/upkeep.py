@@ -239,11 +239,20 @@ class Upkeep:
         return result
 
     def replace_index(self) -> None:
-        """Make an index without vectors beside the old one and swap them: what the archive lost is in no page then."""
+        """Make an index beside the old one and swap them: what the archive lost is in no page then.
+
+        Others keep their vectors; pictures are read again. Raises Busy.
+        """
         from perdure.index.rebuild import replace_index
 
         self._connections.close_index()
         replace_index(self._path, self._connections.place, self._archive)
+        if self._connections.may_have_pictures():
+            self._connections.pictures().delete_all()
+        if self._connections.may_have_vectors():
+            index = self._connections.index()
+            with index.show_all():
+                self._connections.vectors().keep_indexed(index)
 
     def digest(self) -> str:
         """Return the digest of everything the index says; equal in homes that hold the same."""

@@ -21,6 +21,7 @@ from perdure.index import catchup
 from perdure.index.index_database import IndexDatabase
 from perdure.objects import open_objects
 from perdure.surfaces.cli import cli
+from perdure.testing import FakeEmbedder
 from rig.leaving import BOB, WORD, fill_home, find_traces, open_as
 from rig.postgres import PostgresServer, list_text
 from rig.store_homes import read_everything
@@ -122,6 +123,23 @@ def test_two_commands_take_everything_along_and_leave_nothing(name: str, request
         assert mira.upkeep.verify().ok
     with perdure.open(target) as own:  # a home in files: it needs no server of ours
         assert own.user == BOB and {"The quokka is back"} <= {hit.text for hit in own.search("quokka").hits}
+
+
+@pytest.mark.parametrize("name", ["in_postgres", "in_file_and_store"])
+def test_those_who_stay_keep_their_vectors(name: str, request) -> None:
+    home = request.getfixturevalue(name).home
+    embedder = FakeEmbedder()
+    with perdure.open(home, user="mira", embedder=embedder) as mira:
+        (before,) = mira.upkeep.vector_status().slabs
+        with open_as(home, BOB) as bob:
+            assert bob.upkeep.vector_status().cached[before.tag] > before.n_embedded
+            bob.forgetting.erase_user()
+        (after,) = mira.upkeep.vector_status().slabs
+        assert (after.n_embedded, after.n_missing) == (before.n_embedded, 0) and before.n_embedded == 2
+        assert mira.upkeep.vector_status().cached[before.tag] == len({"of the turn", "of the memory"})
+        texts = {hit.text for hit in mira.search("harbour", mode="semantic").hits}
+        assert "The harbour office opens at nine" in texts
+    assert all(kind == "query" for _, kind in embedder.asked)
 
 
 STEPS = {

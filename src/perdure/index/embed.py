@@ -313,6 +313,13 @@ def fill_from_known(
 # forgetting ---------------------------------------------------------------------------------------------------
 
 
+def list_embedded_hashes(index: IndexConnection) -> Iterator[bytes]:
+    """Yield the hashes of all texts that have a vector."""
+    chunks = [chunk for (chunk,) in index.select("SELECT DISTINCT chunk FROM vector")]
+    for chunk_group in vector_search.split_values(chunks):
+        yield from (hash_embedded_text(pending_chunk.text) for pending_chunk in _read_pending(index, chunk_group))
+
+
 class RemovedTexts(NamedTuple):
     """Texts that left the index with a chunk."""
 

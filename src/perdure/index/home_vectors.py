@@ -353,6 +353,16 @@ class HomeVectors:
             for info in vector_search.list_slabs(index):
                 embed.fill_from_known(index, self._slab_files, info, partial(self._read_cached, _parse_tag(info.tag)))
 
+    def keep_indexed(self, index: IndexConnection) -> None:
+        """Fill the vectors of an index that was made again, and delete every vector that it has no text for.
+
+        Raises Busy when another process still reads the old pages.
+        """
+        self.carry_over(None, index)
+        if (self.home / "cache" / "embeddings.db").exists():
+            self.open_cache().forget_others(embed.list_embedded_hashes(index))
+        self.delete_unused_slabs()
+
     def delete_all(self) -> None:
         """Delete every vector: without the index, which says which ones to keep, nothing less is certain to be
         enough.

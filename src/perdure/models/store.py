@@ -111,11 +111,25 @@ class VectorCache:
 
         Raises Busy if another process reads the old ones for too long; they are deleted then, but not yet wiped.
         """
+        return self._delete("IN", hashes)
+
+    def forget_others(self, hashes: Iterable[bytes]) -> int:
+        """Delete the vectors of all texts but these, as `forget` does."""
+        return self._delete("NOT IN", hashes)
+
+    def _delete(self, condition: str, hashes: Iterable[bytes]) -> int:
         with self._lock:
-            n_changes_before = self._db.total_changes()
-            with _write_transaction(self._db, self._path):
-                self._db.executemany("DELETE FROM vector WHERE text_sha256 = ?", [(h,) for h in hashes])
-            n_deleted = self._db.total_changes() - n_changes_before
+            self._db.execute("CREATE TEMP TABLE given(text_sha256 BLOB PRIMARY KEY) WITHOUT ROWID")
+            try:
+                self._db.executemany("INSERT OR IGNORE INTO given VALUES (?)", [(h,) for h in hashes])
+                n_changes_before = self._db.total_changes()
+                with _write_transaction(self._db, self._path):
+                    self._db.execute(
+                        f"DELETE FROM vector WHERE text_sha256 {condition} (SELECT text_sha256 FROM given)"
+                    )
+                n_deleted = self._db.total_changes() - n_changes_before
+            finally:
+                self._db.execute("DROP TABLE given")
             (is_blocked, _, _) = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
         if is_blocked:
             raise Busy(str(self._path))
