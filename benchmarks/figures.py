@@ -47,6 +47,7 @@ MEASUREMENTS = (
             keeps_itself=True),
     Figures("trimming", f"benchmarks.trimming {SHARED} --keep", SHARED, keeps_itself=True),
     Figures("action", f"benchmarks.action {SHARED}", SHARED),
+    Figures("team-block", f"benchmarks.team_block {SHARED} --keep", SHARED, is_quick=False, keeps_itself=True),
     Figures("mining", "benchmarks.mining_quality --keep", keeps_itself=True),
     Figures("summaries", "benchmarks.summaries --keep", is_quick=False, keeps_itself=True),
     Figures("store-size-shipped", "benchmarks.store_size --keep", is_quick=False, keeps_itself=True),

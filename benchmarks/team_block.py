@@ -4,7 +4,7 @@ The transcripts of the coding questions are dealt to three users of one home, by
 asked of the user whose transcript answers it, and of the next one, before and after everybody shares every project with
 the team. So it tells what sharing brings to the one who did not do the work, and what it costs the one who did.
 
-    python -m benchmarks.team_block --data ../shared/data            # about four minutes on two cores
+    python -m benchmarks.team_block ../shared/data/transcripts           # about four minutes on two cores
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ def render(result: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder with `transcripts`")
+    parser.add_argument("transcripts", type=Path, help="the folder with the transcripts")
     parser.add_argument("--keep", action="store_true", help="keep the result in benchmarks/results")
     options = parser.parse_args()
-    transcripts = sorted(path for path in (options.data / "transcripts").rglob("*") if path.is_file())
+    transcripts = sorted(path for path in options.transcripts.rglob("*") if path.is_file())
     questions = read_questions()
     with tempfile.TemporaryDirectory(prefix="perdure-team-") as scratch:
         folder = Path(scratch) / "home"
