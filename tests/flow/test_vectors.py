@@ -7,7 +7,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import perdure
 from perdure.errors import Busy, ModelUnreachable, NotFound, TextRefused, UsageError
 from perdure.index import embed, vector_search
 from perdure.index.encoding import build_embedded_text, hash_embedded_text
 from perdure.models.embedder import quantise
+from perdure.models.store import VectorCache
 from perdure.service import lock
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters
@@ -453,6 +457,31 @@ def test_erasing_drops_every_vector(filled):
     filled.forgetting.erase_user()
     assert not list((filled.path / "vectors").glob("*/*/*"))
     assert filled.search("quay").hits == ()
+
+
+def test_text_that_is_being_embedded_is_erased_too(home, message, fake):
+    """Who embeds puts a vector into the cache before it looks whether the text is still there."""
+    say(home, message)
+    is_embedding, may_end = threading.Event(), threading.Event()
+
+    class SlowEmbedder(FakeEmbedder):
+        def embed(self, texts, kind):
+            is_embedding.set()
+            may_end.wait(10)
+            return super().embed(texts, kind)
+
+    def embed_slowly():
+        with perdure.open(home.path, user="ada", embedder=SlowEmbedder()) as other:
+            other.upkeep.embed_indexed()
+
+    thread = threading.Thread(target=embed_slowly)
+    thread.start()
+    assert is_embedding.wait(10)
+    threading.Timer(0.3, may_end.set).start()
+    home.forgetting.erase_user()
+    thread.join()
+    with closing(VectorCache(home.path / "cache" / "embeddings.db")) as cache:
+        assert cache.count_by_model().get(fake.tag.key, 0) == 0
 
 
 # crashes and company ------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ its own model.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -356,11 +357,14 @@ class HomeVectors:
     def keep_indexed(self, index: IndexConnection) -> None:
         """Fill the vectors of an index that was made again, and delete every vector that it has no text for.
 
-        Raises Busy when another process still reads the old pages.
+        Raises Busy when another process still embeds texts of the old index, or reads the old pages.
         """
-        self.carry_over(None, index)
-        if (self.home / "cache" / "embeddings.db").exists():
-            self.open_cache().forget_others(embed.list_embedded_hashes(index))
+        with contextlib.ExitStack() as locks:
+            for path in sorted(self.home.glob(".embed*.lock")):
+                locks.enter_context(lock_file(path))
+            self.carry_over(None, index)
+            if (self.home / "cache" / "embeddings.db").exists():
+                self.open_cache().forget_others(embed.list_embedded_hashes(index))
         self.delete_unused_slabs()
 
     def delete_all(self) -> None:
