@@ -459,9 +459,11 @@ def test_erasing_drops_every_vector(filled):
     assert filled.search("quay").hits == ()
 
 
-def test_text_that_is_being_embedded_is_erased_too(home, message, fake):
+@pytest.mark.parametrize("way", ["forgotten", "erased"])
+def test_no_vector_stays_of_a_text_that_goes_while_it_is_embedded(home, message, fake, way):
     """Who embeds puts a vector into the cache before it looks whether the text is still there."""
     say(home, message)
+    turn_ids = [hit.turn_id for hit in home.search("", limit=100, mode="keyword").hits]
     is_embedding, may_end = threading.Event(), threading.Event()
 
     class SlowEmbedder(FakeEmbedder):
@@ -478,7 +480,10 @@ def test_text_that_is_being_embedded_is_erased_too(home, message, fake):
     thread.start()
     assert is_embedding.wait(10)
     threading.Timer(0.3, may_end.set).start()
-    home.forgetting.erase_user()
+    if way == "erased":
+        home.forgetting.erase_user()
+    else:
+        home.forgetting.apply(home.forgetting.plan(turn_ids))
     thread.join()
     with closing(VectorCache(home.path / "cache" / "embeddings.db")) as cache:
         assert cache.count_by_model().get(fake.tag.key, 0) == 0

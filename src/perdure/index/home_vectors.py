@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from perdure.models.store import CachingEmbedder, VectorCache
 
 _N_PROBES = 20  # chunks whose neighbours are compared between an old index and its rebuilt one
 _PROBE_K = 24
+_EMBED_WAIT_S = 15.0  # for somebody who embeds; the resident home does it for some seconds at a time
 _CHECK_TEXT = "The harbour master signs the tide table."
 
 
@@ -335,18 +336,29 @@ class HomeVectors:
     def delete_removed(self, index: IndexConnection) -> None:
         """Remove deleted texts from slabs and cache: after this no vector of a forgotten text is on disk.
 
-        Raises Busy when another process still reads the old pages.
+        Raises Busy when another process still reads the old pages, or embeds for long.
         """
         if not embed.has_removed_vectors(index):
             return
-        index.checkpoint()
-        removed = embed.read_removed(index)
-        if (self.home / "cache" / "embeddings.db").exists():
-            self.open_cache().forget(removed.hashes)
-        embed.wipe_removed(index, self._slab_files)
-        embed.clear_removed(index, removed)
-        index.checkpoint()
-        self._refill_from_cache(index)
+        with self._stop_filling():
+            index.checkpoint()
+            removed = embed.read_removed(index)
+            if (self.home / "cache" / "embeddings.db").exists():
+                self.open_cache().forget(removed.hashes)
+            embed.wipe_removed(index, self._slab_files)
+            embed.clear_removed(index, removed)
+            index.checkpoint()
+            self._refill_from_cache(index)
+
+    @contextlib.contextmanager
+    def _stop_filling(self) -> Iterator[None]:
+        """Wait until nobody embeds, and let nobody begin: an embedder puts a vector into the cache before it looks
+        whether its text is still there. Raises Busy.
+        """
+        with contextlib.ExitStack() as locks:
+            for path in sorted(self.home.glob(".embed*.lock")):
+                locks.enter_context(lock_file(path, wait_s=_EMBED_WAIT_S))
+            yield
 
     def _refill_from_cache(self, index: IndexConnection) -> None:
         """Copy vectors from the cache to chunks that were projected again with the same text."""
@@ -359,9 +371,7 @@ class HomeVectors:
 
         Raises Busy when another process still embeds texts of the old index, or reads the old pages.
         """
-        with contextlib.ExitStack() as locks:
-            for path in sorted(self.home.glob(".embed*.lock")):
-                locks.enter_context(lock_file(path))
+        with self._stop_filling():
             self.carry_over(None, index)
             if (self.home / "cache" / "embeddings.db").exists():
                 self.open_cache().forget_others(embed.list_embedded_hashes(index))
