@@ -31,6 +31,7 @@ SCHEMA = 30  # a file with another number is rebuilt, never migrated: it is a ca
 PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
 READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has several; more is not faster
 BUSY_MS = 5000
+_BESIDE = ("-wal", "-shm")  # ends of the names of what SQLite keeps beside a file
 _VERSION_START, _VERSION_END = 60, 64  # where the header of a SQLite file has its user_version
 
 TABLES = """
@@ -500,8 +501,7 @@ class IndexFolder:
 
     def delete(self) -> None:
         """Delete every index of the home."""
-        delete_files(list_files(self._home))
-        (self._home / "index.db").unlink(missing_ok=True)
+        delete_files([*list_files(self._home), self._home / "index.db"])
 
     def delete_unused(self) -> None:
         """Delete the indexes that are not in use: of a rebuild that did not end."""
@@ -581,12 +581,13 @@ def point_to(home: Path, path: Path) -> None:
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(path.name)
     temporary.replace(home / "index.db")
+    delete_files([home / "index.db"], suffixes=_BESIDE)  # of a copied home, where it was no link
 
 
-def delete_files(paths: Iterable[Path]) -> None:
+def delete_files(paths: Iterable[Path], *, suffixes: Sequence[str] = ("", *_BESIDE)) -> None:
     """Delete index files and the files that SQLite keeps beside them."""
     for path in paths:
-        for suffix in ("", "-wal", "-shm"):
+        for suffix in suffixes:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 

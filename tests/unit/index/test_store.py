@@ -107,3 +107,13 @@ def test_index_is_there_as_a_link_a_lost_file_or_a_copy_that_followed_the_link(t
     assert not (tmp_path / "copied" / "index.db").is_symlink() and copied.has_index()
     store.delete_files(store.list_files(tmp_path))
     assert folder.has_index()
+
+
+def test_nothing_stays_of_an_index_that_was_no_link(tmp_path, index):
+    (tmp_path / "copied").mkdir()
+    for name in ("index.db", "index.db-wal", "index.db-shm"):
+        (tmp_path / "copied" / name).write_bytes(b"old")
+    store.point_to(tmp_path / "copied", index.path)
+    assert [path.name for path in sorted((tmp_path / "copied").iterdir())] == ["index.db"]
+    store.IndexFolder(tmp_path / "copied").delete()
+    assert not [*(tmp_path / "copied").iterdir()]
