@@ -51,7 +51,7 @@ def test_a_memory_of_a_host_is_found_with_its_file(opened, memory: Path) -> None
     home = opened("home")
     assert home.import_files().by_runtime["host-memory"] == 1
     (hit,) = home.search("harbour gauge").hits
-    assert (hit.runtime, hit.author, hit.conversation, hit.project) == ("host-memory", "agent", str(memory), "-w")
+    assert (hit.runtime, hit.author, hit.conversation, hit.project) == ("host-memory", "machine", str(memory), "-w")
     assert "ghp_9Qx2" not in home.search("badger key").hits[0].text
     (cue, *_) = home.recall("what about the harbour gauge?").cues
     assert cue.note == f"from {memory}" and "The harbour gauge is broken." in cue.text
@@ -82,6 +82,19 @@ def test_a_paragraph_that_does_not_last_is_found_and_not_vouched_for(opened, mem
     team = write(Path.home() / "w/.perdure/notes/team.md", "# Status\n\nThe walrus berth is free.\n")
     home.import_files([team])
     assert {hit.author for hit in home.search("walrus berth").hits if hit.conversation == str(team)} == {"agent"}
+
+
+def test_the_type_of_a_note_says_what_lasts_without_a_rule(opened, memory: Path) -> None:
+    home = opened("home")
+    words = "---\nname: piers\nmetadata:\n  type: {}\n---\n\nPiers.\n\n---\n\n"
+    words += "{} piers are of walrus oak.\n\n- Never paint {} walrus piers.\n"
+    for name in ("project", "reference"):
+        write(memory.with_name(f"{name}_piers.md"), words.format(name, name.title(), name))
+    home.import_files()
+    assert {(hit.text, hit.author) for hit in home.search("walrus").hits} == {
+        ("Project piers are of walrus oak.", "machine"), ("- Never paint project walrus piers.", "agent"),
+        ("Reference piers are of walrus oak.", "agent"), ("- Never paint reference walrus piers.", "agent"),
+    }  # fmt: skip
 
 
 def test_status_and_stats_count_what_is_believed_of_files(opened, memory: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from perdure.capture import host_memories
 from perdure.formats.json_text import decode_json
 from perdure.formats.notes import normalize_note_path
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
-from perdure.formats.passing import find_passing_sign, is_task_name
+from perdure.formats.passing import find_passing_sign, is_task_name, lacks_rule
 from perdure.formats.values import parse_instant, text_or_empty
 from perdure.types import Author, Line, Origin, ParsedLines, Part
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _TEAM_NOTES = "/.perdure/notes/"
+_TYPE = re.compile(r"^\s*type:[ \t]*[\"']?(\w+)", re.M)  # of a note, in its front matter
 _DATE = re.compile(r"\W*(?:\w+\W+)?\d{4}-\d\d-\d\d\W*")  # of a note: "**Date:** 2026-02-08"
 
 
@@ -38,6 +40,14 @@ class _HostLine(msgspec.Struct, gc=False):
     version: Any = None
     at: Any = None
     paragraphs: Any = None
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What is known of a file while its lines are read."""
+
+    collector: TurnCollector
+    note_type: str = ""  # from its newest front matter
 
 
 _line_decoder = msgspec.json.Decoder(_HostLine)
@@ -76,12 +86,13 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # no
     Headings, a date alone, and lines that only introduce a list are no turns. A paragraph that says nothing that lasts
     is a turn of a machine: it is found, and nobody vouches for it.
     """
-    collector = TurnCollector()
-    feed_lines(lines, partial(_read_line, collector), collector)
-    return collector.to_parsed_lines()
+    reader = _Reader(TurnCollector())
+    feed_lines(lines, partial(_read_line, reader), reader.collector)
+    return reader.collector.to_parsed_lines()
 
 
-def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
+def _read_line(reader: _Reader, line: Line, raw: bytes) -> None:
+    collector = reader.collector
     row = _line_decoder.decode(raw)
     if isinstance(row.text, str):
         identifier = text_or_empty(row.id).replace("\0", "")
@@ -93,7 +104,10 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
         if not has_words or host_memories.find_lead_in(row.text) or _DATE.fullmatch(row.text):
             collector.skip("heading")  # it stands above the words of each paragraph below it
             return
-        author: Author = "machine" if _is_passing(collector.title, headings, row.text) else "agent"
+        if row.text.startswith("---") and row.text.rstrip().endswith("\n---"):
+            note_type = _TYPE.search(row.text)
+            reader.note_type = note_type[1] if note_type else ""
+        author: Author = "machine" if _is_passing(reader, headings, row.text) else "agent"
         draft = TurnDraft("assistant", author, [line.span], [Part("text", words)], native_id=identifier or None)
         draft.stated_at = parse_instant(row.at)
         draft.link = (identifier, None) if identifier else None
@@ -112,15 +126,20 @@ def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
         collector.skip("header" if row.file is not None else "")
 
 
-def _is_passing(path: str, headings: list[str], paragraph: str) -> bool:
-    """Return True if a paragraph of a host file says nothing that lasts. A team has reviewed each line of its notes."""
+def _is_passing(reader: _Reader, headings: list[str], paragraph: str) -> bool:
+    """Return True if a paragraph of a host file says nothing that lasts. A team has reviewed each line of its notes.
+
+    A note that tells of a project lasts where it carries a rule.
+    """
+    path = reader.collector.title
     runtime = host_memories.find_runtime(path)
     if not runtime or _TEAM_NOTES in path:
         return False
     if runtime != host_memories.MEMORY_RUNTIME:
         return bool(find_passing_sign(headings, paragraph, is_note=False))
     name = _read_title(path)
-    return is_task_name(name) or bool(find_passing_sign([name, *headings], paragraph))
+    sign = is_task_name(name) or find_passing_sign([name, *headings], paragraph)
+    return bool(sign) or lacks_rule(reader.note_type, paragraph)
 
 
 def _read_title(path: str) -> str:

@@ -1,8 +1,9 @@
 """Tell by its form whether a paragraph of a note says something that lasts, or what was asked, planned or done once.
 
 Pure. A host's model writes both into its files. A paragraph that passes stays in the archive, where search and recall
-find it as a text that nobody vouches for; it counts as no belief. The titles of sections are data
-(`passing_sections.txt`). Meaning is not judged: a statement in the form of a fact lasts, however wrong it is.
+find it as a text that nobody vouches for; it counts as no belief. Of a note about a project only a rule lasts. The
+titles of sections, the verbs of stories and the words of rules are data (`passing_*.txt`). Meaning is not judged: a
+statement in the form of a rule lasts, however wrong it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from perdure.regex import lazy_re
 
 _SECTIONS_FILE = Path(__file__).with_name("passing_sections.txt")
 _VERBS_FILE = Path(__file__).with_name("passing_verbs.txt")
+_RULES_FILE = Path(__file__).with_name("passing_rules.txt")
 _MAX_LINE_CHARS = 300  # of a paragraph that is judged by its one sentence; a longer one says more
 _MAX_MARKUP_CHARS = 2000
 _MAX_TITLE_CHARS = 200
@@ -36,13 +38,12 @@ _TASK_NAME = lazy_re(  # of a note about one task, unless a person's words made 
     r"bugs?(?! patterns)|fix(?:es|ed)?|investigation|incident|post ?mortem|regression|plan|audit|status$|progress"
     r"|phasing|rollout|20\d\d \d\d(?: \d\d)?)\b"
 )
-_GUESS_TITLE = lazy_re(r"(?i)^\W*(?:theor(?:y|ies)|hypothes[ei]s)\b|\((?:not |un)confirmed\)")
 _HINDSIGHT_TITLE = lazy_re(r"(?i)\b(?:would|could|should) have (?!to\b)\w|\bhindsight\b")
 _TITLE_ASIDE = lazy_re(r"\([^)]*\)|\[[^\]]*\]|\d{4}[- ]\d\d[- ]\d\d")
 
 _FRONT_ROW = lazy_re(r"[\w.-]+:(?:\s.*)?|[ \t-].*|")
 _MARKUP = lazy_re(r"(?s)(?>[-*_=|:\s]|<!--.*?-->|!\[[^\]]*\]\([^)]*\)|\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\))++")
-_BARE_LINK = lazy_re(rf"{_MARK}\[[^\]]*\]\([^)]*\)\W*")
+_BARE_LINK = lazy_re(rf"{_MARK}(?:\[[^\]]*\]\([^)]*\)|\**[`<]?(?:https?:/)?[\w.@~-]*[/.][\w.@~/-]+)\W*")
 _INDEX_LINE = lazy_re(rf"{_MARK}\W*\[[^\]]*\]\((?:\./)?[^/)]+\.md\)")  # it says again what that note says
 _CALLOUT = lazy_re(
     r">\s*(?:\[!|\W*(?:note|important|warning|caution|tip|hinweis|wichtig|achtung|attention|nota)\b)", re.I
@@ -72,40 +73,11 @@ _TEST_COUNT = lazy_re(
 _COMMIT = lazy_re(
     rf"{_MARK}(?:commit\s+)?`?(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{{7,40}}`?\W|{_MARK}\W*(?:PR |MR )?#\d+\b"
 )
-_CHANGED_FILE = lazy_re(
-    rf"(?i){_MARK}(?:`[^`\n]+`|\S*[./]\S+)(?:\s*\([^)\n]*\))?\s*(?:[—–:-]|->|→)+\s*(?:"
-    r"(?:`[^`\n]+`\s+)?"
-    r"(?:now |also |newly )?(?:added|removed|deleted|changed|updated|fixed|modified|renamed|reverted|bumped|rewrote"
-    r"|missing|unused)\b|.*\b(?:unused|missing|broken|buggy|racy|not yet|to-?do|(?<!\w)add .{0,40}here)\b"
-    r"|.*\bwith no \w|\d+ tests?\b)"
-)
-_GUESS = lazy_re(
-    r"(?i)\bsuggests (?:an?|that|the)\b|\bperhaps\b|\bpresumably\b|\bsuspected\b|\bunclear (?:why|whether|if|how)\b"
-    r"|\bnot sure (?:why|whether|if|how)\b|\bcause (?:is |remains )?unknown\b|\b(?:working )?hypothesis\b"
-    r"|\b(?:vermutlich|möglicherweise|peut-être|probablement|quizás?|tal vez)\b|もしかし|おそらく|也许|大概|可能是因为"
-)
-_DONE = lazy_re(  # without a subject, and about one thing: "created by the tray" describes it
-    rf"{_MARK}(?:\*\*)?(?:Added|Archived|Built|Bumped|Changed|Cleaned up|Closed|Committed|Completed|Converted|Created"
-    r"|Deleted|Deployed|Extracted|Finished|Fixed|Implemented|Improved|Installed|Integrated|Introduced|Merged|Migrated|Moved"
-    r"|Pushed|Rebuilt|Refactored|Released|Removed|Renamed|Replaced|Resolved|Reverted|Rewrote|Shipped|Updated|Upgraded|Wrote"
-    r"|Hinzugefügt|Behoben|Entfernt|Ajouté|Corrigé|Supprimé|Añadido|Corregido|Eliminado)\b(?!\W*(?:as|at|automatically"
-    r"|by|during|every|for|from|in|into|lazily|on|once|only|per|through|to|using|via|when|while|with)\b)"
-)
-_BARE_PRONOUN = lazy_re(  # its subject is a bare pronoun, and stands in another paragraph
-    rf"(?i){_MARK}(?:by (?:using|utilizing|doing) (?:this|that|these)\b|(?:this|that|these|those|it|they)\s"
-    r"(?:(?:also|then|would|will|can)\s)?(?:is why|allows?|avoids?|blocked|broke|breaks?|caused?|causes|created?"
-    r"|creates|enabled?|enables|ensured?|ensures|fixed|fixes|gave|gives?|generates?|happened|helped|helps?|led|leads?|made"
-    r"|makes?|means|meant|prevented|prevents?|produced?|produces|required?|requires|resulted|results?|worked|works?)\b)"
-)
-_HINDSIGHT = lazy_re(
-    r"(?i)\bwould (?:also )?(?:have (?:saved|helped|caught|prevented|avoided|been|made|shown|told|spared)"
-    r"|solve|fix|help|prevent|avoid)\b"
-)
-_THIS_TASK = lazy_re(
-    r"(?i)\b(?:on|in|for|during|of) (?:this|that) (?:pr|pull request|branch|session|run|commit|sprint|phase)\b"
-)
-_DONE_MARK = lazy_re(  # in the first words of a paragraph: it reports
-    r"(?s).{0,160}?(?:\b(?:BUILT|DONE|SHIPPED|LANDED|MERGED|FIXED|RESOLVED|REVERTED|ABANDONED)\b(?!`)|(?<=\w).{0,80}?✅)"
+_BARE_PRONOUN = lazy_re(  # its subject stands in another paragraph
+    rf"(?i){_MARK}\W*(?:(?:it|they|these|those|(?:the )?same|everything above|by (?:using|doing) (?:this|that))\b"
+    r"(?![’'-])"
+    r"|(?:this|that)\s(?:(?:also|then|would|will|can)\s)?(?:is|was|has|had|means?|[a-z]+(?:ed|es)|allows?|avoids?|breaks?"
+    r"|broke|gave|gives?|happens?|helps?|leads?|led|made|makes?|meant|prevents?|results?|works?)\b)"
 )
 _REPORT = lazy_re(  # of a run, a day or a round, anywhere in a paragraph
     r"(?i)\b(?:zero|no|0) (?:console |js |new )?(?:errors|regressions)\b|\b(?:tests?|pytest) unchanged\b"
@@ -128,42 +100,31 @@ _DAY = lazy_re(  # of an event; the day of a person's word, or of a check, is no
     r"(?i)(?<!said )(?<!stated )(?<!directly )(?<!instruction )(?<!asked )(?<!decided )(?<!verified )"
     r"(?<!confirmed )(?<!since )(?<!on )\b20\d\d-\d\d-\d\d\b"
 )
-_FINISHED = lazy_re(r"(?i)\b(?:is|are) (?:now )?[*_]{0,2}(?:complete|done|finished|merged|shipped)\b")
-_CAPTION = lazy_re(r"[_*][^_*\n]+[_*]|(?s:.{0,400}):[*_]*")  # of what follows
-_PROPOSAL = lazy_re(
-    r"(?i)\bworth (?:considering|doing)\b|\bmust be updated\b|\bunbuilt\b|\bwould let (?:you|us)\b"
-    r"|\bfor (?:the )?longer[- ]term\b"
-)
-_FINDING = lazy_re(
-    rf"{_MARK}\W{{0,3}}(?:(?:BUG|FIXME|ISSUE|FINDING)S?\b|[A-Z]+ \((?:MINOR|MAJOR|CRITICAL|HIGH|MEDIUM|LOW)\))"
-)
-_PLACEHOLDER = lazy_re(
-    rf"(?i){_MARK}[*_]*(?:\([^()]*\)|none(?: yet)?|nothing yet|tbd|to be (?:done|filled)|n/a|\.\.\.|…)[*_.]*"
-)
-_QUOTED = lazy_re(rf"{_MARK}[*_]{{0,3}}[\"“„«][^\"”“«»]*[\"”“»][*_]{{0,3}}[.,]?")
-_SOURCE = lazy_re(r"(?i)\W*(?:sources?|quelle|fuente)\s*[:：].*")
+_CAPTION = lazy_re(r"[_*][^_*\n]+[_*]|(?s:.{0,400})[:：][*_]*")  # of what follows
 _LINKS = lazy_re(  # it only points elsewhere
     r"(?i)\W*(?:related|see(?: also)?|links?|references?|cross-references?"
     r"|companion to|builds on|siehe(?: auch)?|voir(?: aussi)?"
-    r"|véase)\b.{0,40}?(?:\[|https?:|:)"
+    r"|véase|相關|相关|関連)\b.{0,40}?(?:\[|https?:|:)"
 )
 _ABOUT = lazy_re(
-    rf"(?i){_MARK}\W{{0,3}}this (?:file|document|note|memory|page|index|log|section)\s+(?:is|stores?|contains?"
-    r"|holds?|tracks?|records?|lists?|captures?|documents?|describes?|covers?)\b"
+    rf"(?i){_MARK}\W{{0,3}}this (?:file|document|note|memory|page|index|log|section)\s+(?:is|provides?|stores?"
+    r"|contains?|holds?|tracks?|records?|lists?|captures?|documents?|describes?|covers?)\b"
 )
 _RULE_LABEL = lazy_re(  # what follows is a rule, whatever story it tells
     r"(?i)(?:\A|\*\*|\n)[\W\d]{0,8}(?:how to apply|when to apply|prevention|rules?|lessons?(?: learned)?"
     r"|takeaways?|gotchas?|always|never|do not|don't|must|konvention|regel|règle|regla)\b[^*\n]{0,60}?(?:\*\*|:)"
 )
-_BEGINNINGS = (("task", _CHECKBOX), ("task", _STRUCK), ("state", _STATE_LABEL), ("change", _COMMIT))
-_NOTE_BEGINNINGS = (
-    ("markup", _LINKS),
+_ITEM_OR_REASON = lazy_re(r"(?i)\A(?:[-*+]|\d{1,3}[.)])\s|\*\*(?:why|reason)\b")
+_BEGINNINGS = (
+    ("task", _CHECKBOX),
+    ("task", _STRUCK),
+    ("state", _STATE_LABEL),
+    ("change", _COMMIT),
     ("markup", _ABOUT),
-    ("markup", _INDEX_LINE),
-    ("finding", _FINDING),
-    ("state", _DONE_MARK),
+    ("pronoun", _BARE_PRONOUN),
 )
-_NOTE_SIGNS = (("state", _REPORT), ("change", _COUNT_CHANGE), ("proposal", _PROPOSAL))  # anywhere
+_NOTE_BEGINNINGS = (("markup", _LINKS), ("markup", _INDEX_LINE))
+_NOTE_SIGNS = (("state", _REPORT), ("change", _COUNT_CHANGE))  # anywhere
 _QUOTATION = lazy_re(r"`[^`]*`|\([^()]{0,200}\)|[\"“][^\"”]{0,200}[\"”]")  # its verbs are not those of the sentence
 _I_DID = lazy_re(
     r"\bI (?:\w+ly |almost |first |had |have |then )?"
@@ -176,7 +137,7 @@ _SENTENCE_END = lazy_re(r"[.!?](?=\s+[A-ZÄÖÜ`*])|[。！？](?=.)")
 def find_passing_sign(headings: Sequence[str], paragraph: str, *, is_note: bool = True) -> str:
     """Return the sign by which a paragraph says nothing that lasts; "" if there is none.
 
-    is_note: a model wrote it for itself. In instructions a question or a doubt may be a step to take.
+    is_note: a model wrote it for itself. In instructions a question may be a step to take.
 
     >>> find_passing_sign(["Fix the login"], "- [x] Rename the button"), find_passing_sign([], "Never force-push.")
     ('task', '')
@@ -195,6 +156,37 @@ def is_task_name(name: str) -> bool:
     return bool(_TASK_NAME.search(name[:_MAX_TITLE_CHARS]))
 
 
+def lacks_rule(note_type: str, paragraph: str) -> bool:
+    """Return True if a paragraph of a model's note needs a rule to last, and has none.
+
+    note_type: as the front matter says. What a note tells of its user or as a reference lasts by itself, and so do
+    the items and reasons of a feedback.
+
+    >>> lacks_rule("project", "- The pier is closed."), lacks_rule("reference", "- The pier is closed.")
+    (True, False)
+    """
+    words = paragraph.strip()
+    lasts = note_type in ("user", "reference") or (note_type == "feedback" and _ITEM_OR_REASON.search(words))
+    return not lasts and not _has_rule(words)
+
+
+def _has_rule(words: str) -> bool:
+    """Return True if a paragraph says in its first words to do a thing or not to do it, or has the label of a rule.
+
+    >>> _has_rule("Take 24 V. Never take 12 V."), _has_rule("It never takes 12 V.")
+    (True, False)
+    """
+    return bool(_RULE_LABEL.search(words[:_MAX_MARKUP_CHARS]) or _load_rules().search(words[:_MAX_LINE_CHARS]))
+
+
+@cache
+def _load_rules() -> re.Pattern[str]:
+    """Return the pattern of the words that give a rule."""
+    words = {place: "|".join(map(re.escape, lines)) for place, lines in _read_groups(_RULES_FILE).items()}
+    beginning = rf"(?:\A|[.!?:;]\s|[—–]\s|\*\*)[\W\d]{{0,8}}(?:{words['beginning']})\b"
+    return re.compile(rf"{beginning}|\b(?:{words['anywhere']})\b|{words['inside']}")
+
+
 def _iter_signs(headings: Sequence[str], words: str, *, is_note: bool) -> Iterator[str]:
     """Yield the sign of each rule in turn; "" for a rule that does not hold."""
     yield from map(_find_section, headings)
@@ -210,9 +202,11 @@ def _iter_signs(headings: Sequence[str], words: str, *, is_note: bool) -> Iterat
         if not _RULE_LABEL.search(words):
             prose = " ".join(_QUOTATION.sub(" ", words).split())
             yield "state" if _DATED.search(words) or _DAY.search(prose) else ""
-            yield "story" if _is_story(words) or _I_DID.search(prose) else ""
+            yield "story" if _I_DID.search(prose) else ""
+    yield "story" if _is_story(words) and not _has_rule(words) else ""
     if len(lines) == 1 and len(words) <= _MAX_LINE_CHARS and not _SENTENCE_END.search(words):
-        yield _find_line_sign(words, is_note=is_note)
+        yield "state" if _TEST_COUNT.search(words) else ""
+        yield "guess" if is_note and words.endswith(("?", "？")) else ""
 
 
 def _find_form(words: str, lines: Sequence[str]) -> str:
@@ -221,10 +215,6 @@ def _find_form(words: str, lines: Sequence[str]) -> str:
         return "markup"
     if all(line.startswith(">") for line in lines) and not _CALLOUT.match(words):
         return "quote"
-    if len(lines) == 1 and (_QUOTED.fullmatch(words) or _SOURCE.fullmatch(words)):
-        return "quote"
-    if len(lines) == 1 and _PLACEHOLDER.fullmatch(words):
-        return "markup"
     return "label" if all(_LABEL.fullmatch(line) for line in lines) else ""
 
 
@@ -253,20 +243,6 @@ def _load_verbs() -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(f"{past}|{_ACTIVE_PAST}"), re.compile(present)
 
 
-def _find_line_sign(line: str, *, is_note: bool) -> str:
-    if _TEST_COUNT.search(line):
-        return "state"
-    if _BARE_PRONOUN.match(line):
-        return "pronoun"
-    if is_note and (_CHANGED_FILE.match(line) or _DONE.match(line)):
-        return "change"
-    if is_note and (_THIS_TASK.search(line) or _FINISHED.search(line)):
-        return "state"
-    if is_note and (_GUESS.search(line) or _HINDSIGHT.search(line) or line.endswith(("?", "？"))):
-        return "guess"
-    return ""
-
-
 def _find_section(heading: str) -> str:
     """Return the kind of section that a title names; "" if it may hold anything.
 
@@ -289,8 +265,6 @@ def _find_note_section(heading: str) -> str:
     ('log', '')
     """
     title = heading[:_MAX_TITLE_CHARS]
-    if _GUESS_TITLE.search(title):
-        return "guess"
     return "log" if _LOG_TITLE.search(title) or _is_story(title) else ""
 
 

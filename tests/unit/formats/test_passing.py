@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.formats.passing import find_passing_sign, is_task_name
+from perdure.formats.passing import find_passing_sign, is_task_name, lacks_rule
 
 
 @pytest.mark.parametrize(
@@ -36,21 +36,19 @@ from perdure.formats.passing import find_passing_sign, is_task_name
         ([], "6/6 e2e tests pass", "state"),
         ([], "- `9eb6941` paint the buoy", "change"),
         ([], "- #53 paints the buoy", "change"),
-        ([], "- `src/buoy.py` — removed the lamp", "change"),
-        ([], "- `src/buoy.py` — keeps the lamp (exists but unused)", "change"),
-        ([], "- Fixed the lamp of the buoy", "change"),
         ([], "- Size: 43,749 → 27,580 chars", "change"),
-        ([], "- The flicker suggests a loose cable.", "guess"),
         ([], "- Should the buoy be red?", "guess"),
-        ([], "- A map would have saved an hour.", "guess"),
-        ([], "- 29 threads in 4 rounds on this PR", "state"),
-        ([], "- `tests/buoy.py` — 44 tests, 7 of them new", "change"),
         ([], "- This created two wrong entries.", "pronoun"),
+        ([], "**It is on pier 3, not on pier 4.** The chart shows another.", "pronoun"),
+        ([], "The same holds for buoys. A second relay is there.", "pronoun"),
+        ([], "- `docs/lamps.md`", "markup"),
+        ([], "https://lamps.example/24-v", "markup"),
+        ([], "相關：[[lamps]]", "markup"),
+        ([], "每個燈都要：", "fragment"),
         (["Log", "2026-05-08 - The lamp went out"], "- **Scope**: the whole pier", "log"),
         (["Radar BUILT 2026-05-08 (12 tests)"], "The radar turns at 12 rpm.", "log"),
         (["Round 32: the third buoy"], "The buoy is red.", "log"),
         (["Both lamps are now done; what remains is the pier"], "The lamp takes 24 V.", "log"),
-        (["Why the lamp flickers (not confirmed)"], "The cable is loose.", "guess"),
         (["Recent harbour work (2026-03-10)"], "The lamp takes 24 V.", "state"),
         (["Measured 2026-08-05, all lamps"], "They take 24 V.", "log"),
         (["Corrections log", "In short"], "- The lamp takes 24 V.", "log"),
@@ -67,20 +65,13 @@ from perdure.formats.passing import find_passing_sign, is_task_name
         ([], "**First instance:** 2026-05-08. The lamp takes 24 V.", "state"),
         ([], "The lamp takes 24 V. The cable is still unverified.", "state"),
         ([], "**Berth 3 (2026-05-08)** has a depth of 4 m. It is dry at low tide.", "state"),
-        ([], "- The lamp of pier 3 is done", "state"),
         ([], "The lamp went out at night. We found a loose wire, and the relay was burnt.", "story"),
         ([], "A ceiling is better here. I nearly filed it as too low.", "story"),
-        ([], "- BUG (MAJOR): the lamp does not reset. It stays dark.", "finding"),
-        ([], "- ORDER (MINOR): the lamp is wired after the relay. It works.", "finding"),
-        ([], "The lamp takes 24 V. A second relay is worth considering.", "proposal"),
         ([], "- [Lamps](lamps.md) — they take 24 V", "markup"),
         ([], "See also: [[lamps]], [[piers]]. They are older.", "markup"),
-        ([], "This file stores what was learnt of lamps.", "markup"),
-        ([], "(to be filled when lamps are read)", "markup"),
+        ([], "This file provides guidance for those who mend lamps.", "markup"),
         ([], "_Patterns for lamps and piers._", "fragment"),
         ([], "The lamps of the pier are of three kinds, and each\nkind takes another voltage:", "fragment"),
-        ([], '- *"possibly a lamp"*', "quote"),
-        ([], "*Source: Lamps of the north, 2023*", "quote"),
     ],
 )
 def test_a_paragraph_passes(headings, paragraph, sign):
@@ -104,9 +95,11 @@ def test_a_paragraph_passes(headings, paragraph, sign):
         ([], "- Fixed the lamp twice. A relay of 12 V burns out: use 24 V."),
         ([], "- This project uses pnpm"),
         ([], "- This pattern holds for any harbour"),
+        ([], "- `lamps.toml`: the voltages"),
+        ([], "- `make lamps`"),
         ([], "| berth | depth |\n|---|---|\n| 3 | 4 m |"),
         ([], "- `feat/` - New features"),
-        (["Lamps since 2026-05-08"], "They take 24 V."),
+        (["Lamps since 2026-05-08"], "Lamps take 24 V."),
         (["Decision log"], "Lamps take 24 V."),
         (["✅ Do"], "- Take 24 V."),
         ([], "- ✅ Take 24 V, ❌ never 12 V"),
@@ -145,8 +138,48 @@ def test_a_note_of_one_task_is_known_by_its_name(name, is_task):
 def test_instructions_may_ask_and_doubt():
     assert find_passing_sign([], "- Does every page have a title?", is_note=False) == ""
     assert find_passing_sign(["TODO"], "- Paint the buoy", is_note=False) == "state"
-    for words in ("The lamp went out. We found a loose wire.", "- [Lamps](lamps.md) — 24 V", "BUG: the lamp is dark."):
+    for words in (
+        "- [Lamps](lamps.md) — 24 V",
+        "- Size: 43,749 → 27,580 chars",
+        "**Berth 3 (2026-05-08)** is 4 m deep.",
+    ):
         assert find_passing_sign(["2026-05-08: lamps"], words, is_note=False) == ""
+
+
+@pytest.mark.parametrize("is_note", [True, False])
+def test_a_story_passes_unless_it_gives_a_rule(is_note):
+    story = "The lamp went out. We found a loose wire."
+    assert find_passing_sign([], story, is_note=is_note) == "story"
+    assert find_passing_sign([], f"Always check the wire. {story}", is_note=is_note) == ""
+
+
+@pytest.mark.parametrize(
+    ("note_type", "paragraph", "is_lacking"),
+    [
+        ("project", "The lamp takes 24 V.", True),
+        ("project", "- The lamp takes 24 V.", True),
+        ("", "The lamp takes 24 V.", True),
+        ("feedback", "The lamp takes 24 V.", True),
+        ("feedback", "- The lamp takes 24 V.", False),
+        ("feedback", "The lamp takes 24 V.\n\n**Why:** relays burn.", False),
+        ("user", "The lamp is hers.", False),
+        ("reference", "The lamp takes 24 V.", False),
+        ("project", "Use 24 V.", False),
+        ("project", "- **Lamps**: never take 12 V.", True),
+        ("project", "- **Lamps**: Never take 12 V.", False),
+        ("project", "The lamp takes 24 V. Do not take 12 V.", False),
+        ("project", "A lamp must take 24 V.", False),
+        ("project", "The lamp takes 24 V.\n\n**How to apply:** read the label.", False),
+        ("project", "The lamp takes 24 V. " * 20 + "Never take 12 V.", True),
+        ("project", "- Immer 24 V nehmen.", False),
+        ("project", "La lampe doit avoir 24 V.", False),
+        ("project", "Nunca 12 V.", False),
+        ("project", "灯不得用12伏。", False),
+        ("project", "ランプは24Vを使用すること。", False),
+    ],
+)
+def test_a_note_of_a_project_needs_a_rule(note_type, paragraph, is_lacking):
+    assert lacks_rule(note_type, paragraph) == is_lacking
 
 
 @given(st.text(alphabet="a-`#>[]x \n.:—0→*<!", max_size=80))
@@ -176,4 +209,5 @@ def test_long_hostile_text_takes_no_time(piece):
     paragraph = "---\n" + piece * 20_000 + "x"
     start_s = time.process_time()
     find_passing_sign([paragraph], paragraph)
+    lacks_rule("feedback", paragraph)
     assert time.process_time() - start_s < 1
