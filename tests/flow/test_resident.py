@@ -291,6 +291,7 @@ def test_an_import_is_embedded_at_once_in_the_background(tmp_path: Path) -> None
         assert [run.result for run in JobLog(home.path).read_history("embed")] == ["done"]
 
 
+@pytest.mark.index_file("it locks the file")
 def test_a_blocked_index_turns_health_red_and_green_again(place: Path) -> None:
     with perdure.open(place) as home, serving(home):
         until(lambda: health(place)["healthy"])
