@@ -79,6 +79,7 @@ def test_a_damaged_index_has_no_say(filled, opened):
     assert again.search("harbour").degraded == () and found(again) == before
 
 
+@pytest.mark.index_file("it changes the version of the file")
 def test_index_of_a_newer_version_is_rebuilt(filled, opened):
     filled.index().db.pragma("user_version", store.SCHEMA + 1)
     filled.close()
@@ -88,9 +89,8 @@ def test_index_of_a_newer_version_is_rebuilt(filled, opened):
 
 
 def test_missing_index_is_built(filled, opened):
+    filled.connections.delete_index()
     filled.close()
-    for path in filled.path.glob("index*"):
-        path.unlink()
     again = opened()
     assert not again.upkeep.rebuild().compared
     assert len(found(again)) == 6
