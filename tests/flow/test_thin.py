@@ -644,6 +644,8 @@ def joined(tmp_path: Path) -> Iterator[tuple[Tower, Machine]]:
     try:
         made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
         laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"])
+        with (laptop.home / "config.toml").open("a") as file:
+            file.write("[hooks]\nlimit_ms = 10000\n")  # no answer is left out because a machine is slow
         laptop.turn("Where do the herons nest?", "In the quarry at Foxglove.")
         _found(tower, "quarry Foxglove", time.monotonic() + 30)
         yield tower, laptop
@@ -683,8 +685,6 @@ def test_joined_machine_is_asked_and_settles(joined: tuple[Tower, Machine]) -> N
     tower, laptop = joined
     with (tower.home / "config.toml").open("a") as file:
         file.write('[live]\nask_host = "start"\n')
-    with (laptop.home / "config.toml").open("a") as file:
-        file.write("[hooks]\nlimit_ms = 10000\n")  # a question is left out where little time is left
     laptop.says("user", "Actually the build must run with `make wheel` and not with pip wheel.", at=datetime.now(UTC))
     laptop.says("assistant", "Noted.", at=datetime.now(UTC))
     laptop.hook("Stop", last_assistant_message="Noted.")
