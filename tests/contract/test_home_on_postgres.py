@@ -13,6 +13,7 @@ TESTS = (
     "flow/test_http.py::test_credential_sets_owner_and_machine",
     "flow/test_leaving.py::test_erased_user_leaves_no_trace",
     "flow/test_leaving.py::test_export_is_an_independent_home",
+    "flow/test_search.py::test_search_without_an_index_scans_the_archive_and_says_so",
     "flow/test_sharing_cli.py::test_unknown_ids_and_addresses_give_advice",
     "flow/test_long_names.py",
     "flow/test_users.py::test_new_turns_are_embedded_for_users_with_vectors",
@@ -20,6 +21,7 @@ TESTS = (
     "flow/web/test_care.py::test_a_project_is_shared_counted_and_shared_no_more",
     "flow/web/test_care.py::test_only_the_grantee_can_decline_a_grant",
     "flow/web/test_care.py::test_other_user_sees_health_and_their_own_numbers",
+    "flow/web/test_chat.py::test_what_was_remembered_stands_beside_the_answer",
 )
 
 

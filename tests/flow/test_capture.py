@@ -275,6 +275,7 @@ def test_odd_runtimes_stay_inside_the_home(opened, message, runtime, tmp_path):
     assert [p.name for p in (tmp_path / "inner").iterdir()] == ["home"]
 
 
+@pytest.mark.index_file("it damages the file")
 def test_capture_needs_no_index(home, message):
     """A25, A27: without an index capture works and search answers from the archive, saying so; later it catches up."""
     home.capture(message("user", "the first anchor"), runtime="messages", session="s")

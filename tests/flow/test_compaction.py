@@ -427,6 +427,7 @@ def test_compaction_recalls_for_what_is_talked_about(opened_quiet, strict) -> No
     assert "behind the barometer" in "".join(message.text for message in summary)
 
 
+@pytest.mark.index_file("it deletes the file")
 def test_recall_that_fails_does_not_stop_the_talk(opened_quiet, strict) -> None:
     """R13: the index is no index any more; the answer comes, and the log has the failure."""
     home = opened_quiet()

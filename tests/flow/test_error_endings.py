@@ -53,6 +53,7 @@ def test_doctor_finds_a_killed_resident_until_it_is_stopped(home: Path) -> None:
     assert "killed or crashed" not in run(home, "doctor").stdout
 
 
+@pytest.mark.index_file("it damages the file")
 def test_doctor_finds_a_damaged_index(home: Path) -> None:
     """Pages in the middle of the file are overwritten; the first page, and so the version, is good."""
     assert "✓ index" in run(home, "doctor").stdout

@@ -88,6 +88,7 @@ STATES: dict[str, tuple[Callable[[Path], object], str]] = {  # name: (what happe
         errors.ThinHome().code,
     ),
 }
+FILE_STATES = {"damaged index", "lost index"}
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,13 @@ def whole_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(state, marks=pytest.mark.index_file("it damages the file") if state in FILE_STATES else ())
+        for state in STATES
+    ],
+)
 def test_every_error_of_every_command_ends_in_advice_that_works(
     state: str, whole_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,7 @@ def test_sessions_of_a_read_only_home_are_read_and_go_on_in_memory(read_only, tm
     assert snapshot(view) == before
 
 
+@pytest.mark.index_file("it deletes the file")
 def test_read_only_home_without_its_caches_is_read(read_only, tmp_path):
     shutil.rmtree(tmp_path / "home" / "cache")
     for path in (tmp_path / "home").glob("index*"):
@@ -341,6 +342,7 @@ def test_lost_ledger_is_rebuilt(opened, message, junk):
     assert again.upkeep.verify().ok
 
 
+@pytest.mark.index_file("it damages the file")
 @pytest.mark.parametrize("first", [2, 5, 20])
 def test_an_index_with_damaged_pages_is_survived(opened, message, first):
     """Every page from one on is overwritten: search answers from the archive, and a rebuild mends it."""

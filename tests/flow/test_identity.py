@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import perdure
 from perdure import turn
 from perdure.archive.archive import Delta
@@ -13,6 +15,7 @@ from perdure.sharing.machines import LocalAuthority
 from perdure.types import Identity, Origin
 
 
+@pytest.mark.index_file("it damages the file")
 def test_index_and_model_may_be_down(tmp_path: Path, message) -> None:
     place = tmp_path / "home"
     place.mkdir(mode=0o700)

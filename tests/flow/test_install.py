@@ -117,6 +117,7 @@ def test_doctor_warns_of_captures_that_wait(run, tmp_path: Path) -> None:
     assert check["grade"] == "notice" and check["found"] == "1 capture waiting" and "perdure serve" in check["advice"]
 
 
+@pytest.mark.index_file("it damages the file")
 def test_status_fails_with_a_damaged_index(run, tmp_path: Path) -> None:
     assert run("status").returncode == 3  # there is no home yet
     samples = Path(setup.__file__).parents[1] / "samples"

@@ -207,6 +207,7 @@ class Broken(FakeEmbedder):
         raise ModelFault("the model is down")
 
 
+@pytest.mark.index_file("it damages the file")
 def test_capture_needs_neither_index_nor_model(tmp_path: Path) -> None:
     """A25: index and embedder are down while it is captured; by words it is found afterwards."""
     place = tmp_path / "home"

@@ -35,13 +35,13 @@ def test_the_old_index_answers_while_the_new_one_is_built(filled, opened):
     seen = []
 
     def progress(_runs, _bytes):
-        seen.append((found(reader), store.find_current_file(filled.path)))
+        seen.append((found(reader), reader.index().path))
 
-    old = store.find_current_file(filled.path)
+    old = reader.index().path
     filled.upkeep.rebuild(progress=progress)
     assert seen == [(before, old)]
     assert found(reader) == before  # and it moves over to the new one by itself
-    assert reader.index().path == store.find_current_file(filled.path) != old
+    assert reader.index().path == filled.index().path != old
 
 
 @pytest.mark.index_file("it lists the files")
@@ -65,6 +65,7 @@ def test_interrupted_rebuild_keeps_the_old_index_and_resumes(filled, monkeypatch
     assert store.find_current_file(filled.path) == unfinished[0].resolve()
 
 
+@pytest.mark.index_file("it damages the file")
 def test_a_damaged_index_has_no_say(filled, opened):
     before, old = found(filled), store.find_current_file(filled.path)
     filled.close()
@@ -78,6 +79,7 @@ def test_a_damaged_index_has_no_say(filled, opened):
     assert again.search("harbour").degraded == () and found(again) == before
 
 
+@pytest.mark.index_file("it changes the version of the file")
 def test_index_of_a_newer_version_is_rebuilt(filled, opened):
     filled.index().db.pragma("user_version", store.SCHEMA + 1)
     filled.close()
@@ -87,9 +89,8 @@ def test_index_of_a_newer_version_is_rebuilt(filled, opened):
 
 
 def test_missing_index_is_built(filled, opened):
+    filled.connections.delete_index()
     filled.close()
-    for path in filled.path.glob("index*"):
-        path.unlink()
     again = opened()
     assert not again.upkeep.rebuild().compared
     assert len(found(again)) == 6

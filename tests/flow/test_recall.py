@@ -164,6 +164,7 @@ def test_recall_without_an_index_is_empty(home):
     assert found.cues == () and found.degraded == ("index",) and "failed" in found.silent
 
 
+@pytest.mark.index_file("it reads counters of SQLite")
 def test_recall_writes_nothing(home):
     home.recall("Which port?", now=NOW)
     before = {p: p.stat().st_mtime_ns for p in (home.path / "archive").rglob("*")}

@@ -63,7 +63,8 @@ def test_home_recalls_by_the_one_it_was_opened_with(recaller, home):
     with perdure.open(home, user="ada", recaller=recaller) as ada:
         cues = ada.recall(MESSAGE, now=NOW).cues
         assert any("Skerrow" in cue.text for cue in cues)
-        assert ada.clone_for_thread().recall(MESSAGE, now=NOW).cues == cues
+        with ada.clone_for_thread() as clone:
+            assert clone.recall(MESSAGE, now=NOW).cues == cues
     with perdure.open(home, user="bob", recaller=recaller) as bob:
         assert not bob.recall(MESSAGE, now=NOW).cues, "nothing of another owner, whatever recalls"
 

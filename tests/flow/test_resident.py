@@ -33,8 +33,9 @@ from perdure.index.store import IndexConnection, find_current_file
 from perdure.jobs import JobLog
 from perdure.service import client, clock, lock
 from perdure.service.server import HomeServer, Intervals
+from perdure.session.session import open_session
 from perdure.surfaces.cli import cli
-from perdure.testing import FakeEmbedder
+from perdure.testing import FakeEmbedder, ScriptedChat
 from perdure.types import Origin, Source
 
 FAST = Intervals(round_s=0.05, prove_s=0.1, tick_s=0.1, stale_s=1.0)
@@ -291,6 +292,7 @@ def test_an_import_is_embedded_at_once_in_the_background(tmp_path: Path) -> None
         assert [run.result for run in JobLog(home.path).read_history("embed")] == ["done"]
 
 
+@pytest.mark.index_file("it locks the file")
 def test_a_blocked_index_turns_health_red_and_green_again(place: Path) -> None:
     with perdure.open(place) as home, serving(home):
         until(lambda: health(place)["healthy"])
@@ -316,6 +318,20 @@ def test_late_recall_returns_nothing_and_is_not_recorded(place: Path) -> None:
         assert said == {"text": "", "notice": ""} and time.monotonic() - before < 2
         assert home.journal().read(type_=injections.EVENT_TYPE) == []
         assert health(place)["counts"]["late"] == 1
+
+
+def test_message_gets_its_memories_when_the_resident_is_late(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine, or with a slow index: the session asks in its own process in the time that is left."""
+    monkeypatch.setattr(events, "ask_resident", _answer_too_late)
+    with perdure.open(place) as home:
+        with open_session(home, chat=ScriptedChat(["Yes."])) as session:
+            session.say("which port does the staging server listen on?")
+        assert len(home.journal().read(type_=injections.EVENT_TYPE)) == 1
+
+
+def _answer_too_late(_home: Path, _request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    time.sleep(timeout_s)
+    return {"text": "", "notice": ""}
 
 
 @pytest.mark.parametrize(

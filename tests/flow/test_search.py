@@ -476,9 +476,9 @@ def test_a_secret_is_never_in_the_index_nor_in_an_answer(home, message, grep):
 
 
 def drop_index(home):
+    home.connections.delete_index()
     home.close()
-    for path in home.path.glob("index*"):
-        path.unlink()
+    assert list(home.path.glob("index*")) == []
 
 
 def test_search_without_an_index_scans_the_archive_and_says_so(opened, message):

@@ -64,6 +64,7 @@ def test_an_edit_of_the_floor_counts_from_the_next_session(tmp_path: Path) -> No
     assert "Marvin" in asked[3]
 
 
+@pytest.mark.index_file("it damages the file")
 def test_a_broken_index_breaks_no_turn(tmp_path: Path) -> None:
     with perdure.open(tmp_path / "home") as home:
         home.remember("The staging server listens on port 8443.")

@@ -644,6 +644,8 @@ def joined(tmp_path: Path) -> Iterator[tuple[Tower, Machine]]:
     try:
         made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
         laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"])
+        with (laptop.home / "config.toml").open("a") as file:
+            file.write("[hooks]\nlimit_ms = 10000\n")  # no answer is left out because a machine is slow
         laptop.turn("Where do the herons nest?", "In the quarry at Foxglove.")
         _found(tower, "quarry Foxglove", time.monotonic() + 30)
         yield tower, laptop

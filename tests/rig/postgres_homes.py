@@ -10,7 +10,7 @@ from types import ModuleType
 from perdure.config import IndexConfig
 from perdure.index.index_database import IndexDatabase
 
-ADDRESS = "PERDURE_TEST_POSTGRES"  # tells the processes of a test where the server is
+ADDRESS = "POSTGRES_OF_TESTS"  # tells the processes of a test where the server is; some tests drop PERDURE_…
 
 
 def choose_place(home: Path, _index: object = None) -> IndexDatabase:

@@ -202,7 +202,7 @@ class Session:
         return "\n\n".join(filter(None, (reply.text, location_line)))
 
     def _ask_recall(self, event: HookEvent) -> turn.HookReply:
-        """Return what recall has for an event: from the resident home, or from this process where none runs."""
+        """Return what recall has for an event: from the resident home, or from this process if none is in time."""
         if not self._log.is_kept:
             return turn.EMPTY_REPLY
         request = {"op": "event", "event": event._asdict(), "limit_ms": _RESIDENT_MS}
@@ -210,8 +210,11 @@ class Session:
         try:
             if self._is_own_agent:
                 answer = events.ask_resident(self._home.path, request, timeout_s=_RESIDENT_MS / 1000)
-                if "error" not in answer:
-                    return turn.HookReply(str(answer.get("text") or ""), str(answer.get("notice") or ""))
+                reply = turn.HookReply(str(answer.get("text") or ""), str(answer.get("notice") or ""))
+                took_ms = (time.monotonic() - started_s) * 1000
+                is_late = took_ms >= _RESIDENT_MS - turn.MARGIN_MS and reply == turn.EMPTY_REPLY
+                if "error" not in answer and not is_late:
+                    return reply
         except (OSError, ValueError):
             pass
         left_ms = RECALL_MS - int((time.monotonic() - started_s) * 1000)
