@@ -1,6 +1,6 @@
 """Measure many users on one Postgres, and model more. Each part is kept; a part of the present code is not made again.
 
-python -m benchmarks.scale                       # all parts: about an hour on two quiet cores, 10 GB of disk
+python -m benchmarks.scale                       # all parts: about an hour on two cores, 12 GB of disk
 python -m benchmarks.scale --size tiny           # to see that it works; kept nowhere
 python -m benchmarks.scale --parts users-100 --again
 """
