@@ -2,13 +2,16 @@
 
 `RowCollector` is the product's own index connection with its database taken away: `write_run` writes into lists, and
 reads nothing, because every session is new. So the rows are the product's (a test compares the digests), and only their
-way into the tables is another one. Tables are loaded without their indexes on postings, which are built afterwards.
+way into the tables is another one. The large tables are emptied, filled and indexed in one transaction, so that
+Postgres writes no log for them (`wal_level = minimal`); their keys and indexes are built when all rows are there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +34,16 @@ from perdure.types import Line, Run, Source
 FLUSH_TURNS = 20_000
 _INSERT = re.compile(r"INSERT (?:OR IGNORE )?INTO (\w+)\s*(?:\(([^)]*)\))?")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
-ADD_KEY = "ALTER TABLE posting ADD CONSTRAINT posting_pkey PRIMARY KEY (owner, token, chunk) INCLUDE (n)"
+LARGE = ("run", "turn", "chunk", "chunk_text", "posting", "turn_facet", "slab_row", "vector")  # nothing refers to them
+_KEYS = f"""
+  SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid)),
+    format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname)
+  FROM pg_constraint WHERE contype IN ('p', 'u') AND conrelid = ANY('{{{",".join(LARGE)}}}'::regclass[])
+  UNION ALL
+  SELECT pg_get_indexdef(indexrelid), format('DROP INDEX %s', indexrelid::regclass) FROM pg_index
+  WHERE indrelid = ANY('{{{",".join(LARGE)}}}'::regclass[])
+    AND indexrelid NOT IN (SELECT conindid FROM pg_constraint)"""
+_SETTINGS = "SET maintenance_work_mem = '2GB'; SET work_mem = '256MB'; SET vacuum_buffer_usage_limit = '512MB'"
 
 
 class RowCollector(PostgresIndex):
@@ -141,10 +153,15 @@ class BulkLoad:
     def __init__(self, connection: psycopg.Connection[Any], schema: str, tag: str, dimension: int) -> None:
         """connection: of a superuser. schema: of the index. tag, dimension: of the vectors; "" for none."""
         self._connection, self._tag, self._dimension = connection, tag, dimension
-        connection.execute(f"SET search_path = {schema}, public".encode())
-        connection.execute(b"ALTER TABLE posting DROP CONSTRAINT posting_pkey")
+        self._began_s = time.perf_counter()
+        connection.execute(f"SET search_path = {schema}, public; {_SETTINGS}".encode())
+        self._keys = connection.execute(_KEYS.encode()).fetchall()  # (how to add it, how to drop it)
+        for _, drop in self._keys:
+            connection.execute(str(drop).encode())
+        connection.execute(f"TRUNCATE {', '.join(LARGE)}".encode())
         self._collector = RowCollector({})
         self._n_slabs = 0
+        self._has_names = False
         self.n_chunks = 0
         self.n_bytes = 0  # of the sessions
 
@@ -169,6 +186,11 @@ class BulkLoad:
             row = (self._n_slabs, number, self._tag, self._dimension, n_rows, self.n_chunks)
             query = b'INSERT INTO slab(id, "user", tag, dimension, n_rows, listed) VALUES (%s, %s, %s, %s, %s, %s)'
             self._connection.execute(query, row)
+        self.say(f"{user} is loaded, {self.n_chunks:,} chunks")
+
+    def say(self, what: str) -> None:
+        """Tell the terminal how far the load is."""
+        print(f"  {time.perf_counter() - self._began_s:5.0f} s: {what}", file=sys.stderr, flush=True)
 
     def _flush(self, keys: list[tuple[str, int]], n_rows: int) -> int:
         chunks = [(row[0], row[3]) for (table, _), rows in self._collector.rows.items() if table == "chunk"
@@ -189,9 +211,9 @@ class BulkLoad:
         pairs = zip(chunks[:, 0].tolist(), range(n_rows, n_rows + len(chunks)), strict=True)
         _copy(self._connection, "vector", "chunk, slab, row", [(chunk, self._n_slabs, row) for chunk, row in pairs])
 
-    def finish(self) -> None:
-        """Load names and counts, build the index of the postings, and let Postgres look at the tables."""
-        collector, connection = self._collector, self._connection
+    def write_names(self) -> None:
+        """Load names and counts, which are known when the last user is there."""
+        collector, connection, self._has_names = self._collector, self._connection, True
         n_chunks: Counter[int] = Counter()
         for (_, name), n in collector.held.items():
             n_chunks[name] += n
@@ -201,13 +223,29 @@ class BulkLoad:
         owners = sorted({owner for owner, _ in collector.totals})
         totals = [(o, collector.totals[o, "n_chunks"], collector.totals[o, "n_tokens"]) for o in owners]
         _copy(connection, "word_total", "", totals)
-        connection.execute(ADD_KEY.encode())
-        for table, number in (*collector._next_numbers.items(), ("slab", self._n_slabs)):
-            query = f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {number})"
-            connection.execute(query.encode())
+        self._continue_numbers()
+
+    def _continue_numbers(self) -> None:
+        """Let the numbers of new rows follow the last."""
+        for table in ("run", "turn", "chunk", "facet", "slab", "name"):
+            query = f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table}"
+            self._connection.execute(query.encode())
+
+    def finish(self) -> None:
+        """Build keys and indexes, and let Postgres look at the tables."""
+        if not self._has_names:
+            self.write_names()
+        connection = self._connection
+        for add, _ in self._keys:
+            connection.execute(str(add).encode())
+            self.say(str(add)[:100])
+        self._continue_numbers()
         connection.commit()
+        self.say("committed")
         connection.autocommit = True
         connection.execute(b"VACUUM ANALYZE")
+        connection.execute(b"CHECKPOINT")
+        self.say("ready")
 
 
 def copy_slab_rows(

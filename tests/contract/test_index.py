@@ -127,6 +127,34 @@ def test_same_order_with_vectors(in_file, in_postgres):
     assert modes == {"semantic"}
 
 
+def test_a_scan_of_vectors_is_one_pass_and_leaves_out_the_rows_that_are_free(in_postgres, monkeypatch):
+    """Row P15: rows that are free are looked up in memory, not in the table for each vector."""
+    in_postgres.upkeep.embed()
+    index, seen = in_postgres.index(), []
+    select_once = type(index).select_once
+    monkeypatch.setattr(
+        type(index),
+        "select_once",
+        lambda self, query, *values: seen.append((query, values)) or select_once(self, query, *values),
+    )
+    in_postgres.search(QUERIES[0], mode="semantic")
+    query, values = next((query, values) for query, values in seen if "slab_row" in query)
+    best = [row for row, _ in index.select_once(query, *values)]
+    with index.begin_write() as db:
+        db.execute("INSERT INTO hole SELECT slab.id, ? FROM slab", (best[0],))
+    plan = " ".join(line for (line,) in index.select_once(f"EXPLAIN {query}", *values))
+    assert "NOT (ANY" in plan and "hashed SubPlan" in plan and "Anti Join" not in plan
+    assert [row for row, _ in index.select_once(query, *values)][: len(best) - 1] == best[1:]
+
+
+def test_a_connection_has_memory_for_a_large_scan(in_postgres, server, database, tmp_path, archive):
+    query = "SELECT setting::integer FROM pg_settings WHERE name = 'work_mem'"
+    assert in_postgres.index().select(query) == [(64 * 1024,)]
+    server.execute(f"ALTER DATABASE {database} SET work_mem = '96MB'")
+    with open_home(tmp_path / "postgres", archive) as home:
+        assert home.index().select(query) == [(96 * 1024,)], "what an operator gives is not made less"
+
+
 def test_same_digest_and_the_same_filters(in_file, in_postgres):
     assert in_file.upkeep.digest() == in_postgres.upkeep.digest()
     for filters in (

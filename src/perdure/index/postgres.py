@@ -40,6 +40,9 @@ _MAX_JOINS = 5  # words of a phrase whose places are joined: planning takes as l
 _MAX_TOKEN_BYTES = 200  # a longer token is indexed by its hash: an entry of a B-tree may have 2,700 bytes
 _NUL, _NUL_MARK = "\0", "\ufffe"  # Postgres stores no NUL; U+FFFE is no character
 
+_WORK_KB = 64 * 1024  # of a sort or a hash; 4 MB, as Postgres has it, let a scan of 300,000 vectors go through files
+_CONFIGURE = sql.SQL("""SET search_path = {}, public; SELECT set_config('work_mem', '{}kB', false) FROM pg_settings
+  WHERE name = 'work_mem' AND setting::integer < {}""")
 _OF_NAMES = ("SELECT id FROM name ", "SELECT n_chunks FROM name ", "SELECT EXISTS (SELECT 1 FROM name ",
              "SELECT coalesce((SELECT n_chunks FROM held ")  # fmt: skip
 _BEGIN_WRITE = """BEGIN; SELECT set_config('lock_timeout', '{busy_ms}', true), set_config('perdure.readers', '*', true);
@@ -150,7 +153,7 @@ class PostgresIndex(IndexConnection):
         self._name_rows: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}  # of names, inside a snapshot for reading
         self._tokenizer = apsw.Connection(":memory:")
         with self._map_errors():
-            connection.execute(sql.SQL("SET search_path = {}, public").format(sql.Identifier(schema)))
+            connection.execute(_CONFIGURE.format(sql.Identifier(schema), _WORK_KB, _WORK_KB), prepare=False)
             self._set_readers(EVERYONE)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from perdure.types import Filters
 
 _NEAREST = """SELECT slab_row.row, (-(numbers <#> ?::halfvec))::real * scale AS score FROM slab_row
   {joins} WHERE slab_row.slab = ?
-    AND NOT EXISTS (SELECT 1 FROM hole WHERE hole.slab = slab_row.slab AND hole.row = slab_row.row)
+    AND slab_row.row NOT IN (SELECT hole.row FROM hole WHERE hole.slab = ?)
     {tests} ORDER BY score DESC, slab_row.tie LIMIT ?"""
 _CHUNK_JOIN = "JOIN chunk ON chunk.id = slab_row.chunk AND chunk.user = {owner}"  # by owner: not everybody's rows
 _TEXT_JOIN = "JOIN chunk_text ON chunk_text.id = slab_row.chunk AND chunk_text.owner = {owner}"
@@ -101,7 +101,9 @@ class PostgresSlab:
         quantised, n_pool = quantise(queries), max(k * WIDEN_FACTOR, MIN_POOL_ROWS)
         results = []
         for i, query in enumerate(queries):
-            found = self._index.select_once(statement, _to_text(quantised.values[i]), self._number, *values, n_pool)
+            found = self._index.select_once(
+                statement, _to_text(quantised.values[i]), self._number, self._number, *values, n_pool
+            )
             results.append(self._order(np.array([row for row, _ in found], np.int64), query, k))
         return results
 
