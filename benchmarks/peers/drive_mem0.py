@@ -14,6 +14,7 @@ from pathlib import Path
 
 path, folder, mode, kept = sys.argv[1:]
 THRESHOLD = {"threshold": 0.0} if kept == "everything" else {}
+NOBODY = "nobody"  # user of a set without users: mem0 takes no empty name
 os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=folder, OPENAI_API_KEY="none", HF_HUB_OFFLINE="1")
 
 from serve import serve  # noqa: E402 - the settings above are read on import
@@ -52,12 +53,12 @@ if mode == "dense":
 def take(group, texts):
     for row in texts:
         about = {"doc": row["id"], "project": row["project"]}
-        memory.add([{"role": "user", "content": row["text"]}], user_id=group, metadata=about, infer=False)
+        memory.add([{"role": "user", "content": row["text"]}], user_id=group or NOBODY, metadata=about, infer=False)
     return 0
 
 
 def ask(group, text, k, project):
-    filters = {"user_id": group, **({"project": project} if project else {})}
+    filters = {"user_id": group or NOBODY, **({"project": project} if project else {})}
     found = memory.search(text, top_k=k, filters=filters, **THRESHOLD)
     return [row["metadata"]["doc"] for row in found["results"]]
 
