@@ -43,7 +43,7 @@ class _HostLine(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _FileReader:
     """What is known of a file while its lines are read."""
 
     collector: TurnCollector
@@ -86,12 +86,12 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # no
     Headings, a date alone, and lines that only introduce a list are no turns. A paragraph that says nothing that lasts
     is a turn of a machine: it is found, and nobody vouches for it.
     """
-    reader = _Reader(TurnCollector())
+    reader = _FileReader(TurnCollector())
     feed_lines(lines, partial(_read_line, reader), reader.collector)
     return reader.collector.to_parsed_lines()
 
 
-def _read_line(reader: _Reader, line: Line, raw: bytes) -> None:
+def _read_line(reader: _FileReader, line: Line, raw: bytes) -> None:
     collector = reader.collector
     row = _line_decoder.decode(raw)
     if isinstance(row.text, str):
@@ -126,7 +126,7 @@ def _read_line(reader: _Reader, line: Line, raw: bytes) -> None:
         collector.skip("header" if row.file is not None else "")
 
 
-def _is_passing(reader: _Reader, headings: list[str], paragraph: str) -> bool:
+def _is_passing(reader: _FileReader, headings: list[str], paragraph: str) -> bool:
     """Return True if a paragraph of a host file says nothing that lasts. A team has reviewed each line of its notes.
 
     A note that tells of a project lasts where it carries a rule.
