@@ -112,7 +112,7 @@ def test_forgotten_memory_is_not_imported_again(full: Home, tmp_path: Path, grep
     (memory,) = full.memories.list_memories(prefix="staging")
     full.forgetting.apply([], memories=[memory.memory_id])
     done = full.memories.import_markdown([tmp_path / "out"])
-    assert (len(done.new), done.n_forgotten) == (0, 1) and grep(full.path, b"8443") == []
+    assert (len(done.new), done.n_forgotten) == (0, 1) and grep(full.path, b"8443: staging") == []
 
 
 def test_a_page_is_trusted_no_more_than_the_import(full: Home, opened, tmp_path: Path) -> None:
