@@ -39,10 +39,10 @@ class Asked(NamedTuple):
     answering_users: frozenset[str]
 
 
-def deal(name: str) -> str:
+def choose_user(name: str) -> str:
     """Return the user whose transcript a file is.
 
-    >>> deal("a.jsonl") in PEOPLE
+    >>> choose_user("a.jsonl") in PEOPLE
     True
     """
     return PEOPLE[hashlib.sha256(name.encode()).digest()[0] % len(PEOPLE)]
@@ -55,7 +55,7 @@ def read_questions() -> list[Asked]:
     return [
         Asked(
             BlockQuestion(row["question"], "", row["project"] or somewhere, tuple(row["accept"])),
-            frozenset(map(deal, row.get("transcripts", ()))),
+            frozenset(map(choose_user, row.get("transcripts", ()))),
         )
         for row in rows
     ]
@@ -63,7 +63,7 @@ def read_questions() -> list[Asked]:
 
 def fill(home: Home, user: str, transcripts: Sequence[Path]) -> None:
     """Let a user import their transcripts."""
-    own = [path for path in transcripts if deal(path.name) == user]
+    own = [path for path in transcripts if choose_user(path.name) == user]
     home.import_files(own)
     home.upkeep.catch_up()
     home.upkeep.embed()

@@ -24,11 +24,11 @@ def live(home) -> None:
     nonce = lived.tell("Connect me to the last", [ids[11]], "Which one?", session="last")
     home.memories.mark_used_cues(now=now + timedelta(hours=1))
     home.memories.label_cue(nonce, ids[11], memory_events.WRONG)
-    probe_runs.run_probes(home, now=now, limit_s=600)
+    probe_runs.run_probes(home, now=now, limit_s=60)
     ops = [memory_events.build_change_op(memory_id, retired=True) for memory_id in ids[:8]]
     data = memory_events.build_event_data(ops, by=CONSOLIDATION_AUTHOR)
     home.journal().append(memory_events.EVENT_TYPE, data, now=now)
-    probe_runs.run_probes(home, now=now, limit_s=600)
+    probe_runs.run_probes(home, now=now, limit_s=60)
 
 
 @pytest.fixture

@@ -59,8 +59,8 @@ def test_home_that_measured_no_placebo_is_held_against_the_documented_one():
 
 
 def test_pinned_memory_is_never_advised_away():
-    unused, wrong = replace(MEMORY, n_injected=9), list(told(1, "wrong", was_used=True))
-    wrong = [replace(cue_outcome, cue="mem-1", why="said so") for cue_outcome in wrong]
+    unused = replace(MEMORY, n_injected=9)
+    wrong = [replace(next(told(1, "wrong", was_used=True)), cue="mem-1", why="said so")]
     assert [advice.why for advice in list_advice([unused], wrong)] == ["wrong: said so"]
     assert list_advice([replace(unused, pinned=True)], wrong) == []
     assert list_advice([unused], ()) == []
