@@ -528,7 +528,7 @@ def assert_sound(home, fake):
     slab = home.connections.vectors()._slab_files.open_slab(index, slot)
     found, vectors = vector_search.fetch_vectors(index, slab, slot, chunks)
     assert found.tolist() == chunks
-    asked = [item.text for part in vector_search.split_values(chunks) for item in embed._read_pending(index, part)]
+    asked = [item.text for part in embed.split_chunks(chunks) for item in embed._read_pending(index, part)]
     wanted = fake.embed(asked, "document")
     assert ((vectors * wanted).sum(axis=1) > 0.999).all()
     rows = index.select("SELECT count(DISTINCT row), count(*), max(row) FROM vector WHERE slab = ?", slot.id)[0]

@@ -24,6 +24,7 @@ from perdure.index.store import IndexConnection
 from perdure.index.vector_search import SlabFiles, SlabInfo
 from perdure.models.embedder import Vectors
 
+_READ_AT_ONCE = 500  # chunks whose texts are in memory together
 PART_CHUNKS = 64  # chunks embedded between two commits: a few seconds of the slowest local model
 
 Lane = Literal["ingest", "bulk"]
@@ -210,13 +211,16 @@ _IS_FIRST_OF_PART = """NOT EXISTS (SELECT 1 FROM chunk AS before
 _CHUNK_WITH_TURN = "chunk LEFT JOIN turn ON turn.id = chunk.turn"  # a memory has no turn
 
 
+def split_chunks(chunks: Sequence[int]) -> list[Sequence[int]]:
+    """Split chunks into groups whose texts are read at once."""
+    return [chunks[start : start + _READ_AT_ONCE] for start in range(0, len(chunks), _READ_AT_ONCE)]
+
+
 def _read_pending(index: IndexConnection, chunks: Sequence[int]) -> Iterator[PendingChunk]:
     """Yield the texts to embed for these chunks; chunks that are gone by now are left out."""
-    marks = ", ".join("?" * len(chunks))
-    query = f"""SELECT id, tie, stated_ms, {", ".join(NUMBER_COLUMNS)} FROM chunk
-        WHERE id IN ({marks}) ORDER BY id"""
+    query = f"SELECT id, tie, stated_ms, {', '.join(NUMBER_COLUMNS)} FROM chunk WHERE id IN ({{}}) ORDER BY id"
     texts = read_embedded_texts(index, chunks)
-    for chunk, tie, stated_ms, *row_numbers in index.select(query, *chunks):
+    for chunk, tie, stated_ms, *row_numbers in index.select_in(query, chunks):
         if chunk not in texts:
             continue
         numbers = tuple(NO_NUMBER if number is None else number for number in row_numbers)
@@ -272,13 +276,9 @@ def write_vectors(
 
 
 def _find_still_missing(index: IndexConnection, info: SlabInfo, chunks: Sequence[int]) -> set[int]:
-    missing_chunks: set[int] = set()
-    for chunk_group in vector_search.split_values(chunks):
-        marks = ", ".join("?" * len(chunk_group))
-        query = f"""SELECT id FROM chunk WHERE id IN ({marks})
-            AND NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND slab = ?)"""
-        missing_chunks |= {chunk for (chunk,) in index.select(query, *chunk_group, info.id)}
-    return missing_chunks
+    query = """SELECT id FROM chunk WHERE id IN ({})
+        AND NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND slab = ?)"""
+    return {chunk for (chunk,) in index.select_in(query, chunks, info.id)}
 
 
 def fill_from_known(
@@ -294,7 +294,7 @@ def fill_from_known(
     missing_chunks = list_missing(index, info)
     last_listed = index.select("SELECT coalesce(max(id), 0) FROM chunk")[0][0]
     n_left = len(missing_chunks)
-    for chunks in vector_search.split_values(missing_chunks):
+    for chunks in split_chunks(missing_chunks):
         pending = list(_read_pending(index, chunks))
         positions, vectors = read_known([hash_embedded_text(pending_chunk.text) for pending_chunk in pending])
         n_left -= len(positions)
@@ -316,7 +316,7 @@ def fill_from_known(
 def list_embedded_hashes(index: IndexConnection) -> Iterator[bytes]:
     """Yield the hashes of all texts that have a vector."""
     chunks = [chunk for (chunk,) in index.select("SELECT DISTINCT chunk FROM vector")]
-    for chunk_group in vector_search.split_values(chunks):
+    for chunk_group in split_chunks(chunks):
         yield from (hash_embedded_text(pending_chunk.text) for pending_chunk in _read_pending(index, chunk_group))
 
 
@@ -336,7 +336,7 @@ def read_removed(index: IndexConnection) -> RemovedTexts:
         new_chunks = (
             [chunk for (chunk,) in index.select("SELECT id FROM chunk WHERE id > ?", first_chunk)] if entries else []
         )
-        for chunk_group in vector_search.split_values(new_chunks):
+        for chunk_group in split_chunks(new_chunks):
             hashes -= {hash_embedded_text(pending_chunk.text) for pending_chunk in _read_pending(index, chunk_group)}
     return RemovedTexts(tuple((text_hash, last_chunk) for text_hash, last_chunk in entries), tuple(sorted(hashes)))
 

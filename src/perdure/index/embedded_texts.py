@@ -16,7 +16,6 @@ from perdure.index.store import IndexConnection
 
 SHORT_CHARS = 400  # a text of this length or longer is embedded alone
 MIN_BEFORE_CHARS, MAX_BEFORE_CHARS = 20, 200  # of the end of the turn before it; no longer than the text itself
-_MAX_IN_VALUES = 500  # values in one IN (…)
 
 _CHUNKS = """SELECT chunk.id, turn.author, turn.role, turn.speaker, chunk.stated_ms, text, chunk.kind, turn.thread,
     turn.offset
@@ -50,21 +49,19 @@ def read_embedded_texts(index: IndexConnection, chunks: Sequence[int]) -> dict[i
     """Return the text that is embedded for each of these chunks; chunks that are gone by now are left out."""
     said_kind = index.find_name("kind", "text")
     texts: dict[int, EmbeddedText] = {}
-    for start in range(0, len(chunks), _MAX_IN_VALUES):
-        part = chunks[start : start + _MAX_IN_VALUES]
-        rows = index.select(_CHUNKS.format(", ".join("?" * len(part))), *part)
-        for chunk, author, role, speaker, stated_ms, text, kind, thread, offset in rows:
-            is_short = thread is not None and kind == said_kind and len(text) < SHORT_CHARS
-            rows_before = index.select(_BEFORE, thread, offset, said_kind) if is_short else ()
-            n_before = max(MIN_BEFORE_CHARS, min(MAX_BEFORE_CHARS, len(text)))
-            before = "".join(
-                f"{role_before}: {words[-n_before:]}"
-                for role_before, speaker_before, words in rows_before
-                if (role_before, speaker_before) != (role, speaker)
-            )
-            texts[chunk] = EmbeddedText(
-                build_embedded_text(author, role, stated_ms, text, before=before),
-                build_embedded_text(author, role, stated_ms, text),
-                is_short,
-            )
+    rows = index.select_in(_CHUNKS, chunks)
+    for chunk, author, role, speaker, stated_ms, text, kind, thread, offset in rows:
+        is_short = thread is not None and kind == said_kind and len(text) < SHORT_CHARS
+        rows_before = index.select(_BEFORE, thread, offset, said_kind) if is_short else ()
+        n_before = max(MIN_BEFORE_CHARS, min(MAX_BEFORE_CHARS, len(text)))
+        before = "".join(
+            f"{role_before}: {words[-n_before:]}"
+            for role_before, speaker_before, words in rows_before
+            if (role_before, speaker_before) != (role, speaker)
+        )
+        texts[chunk] = EmbeddedText(
+            build_embedded_text(author, role, stated_ms, text, before=before),
+            build_embedded_text(author, role, stated_ms, text),
+            is_short,
+        )
     return texts

@@ -39,7 +39,6 @@ EVENT_TYPES = (
     memory_events.USED,
     memory_events.INJECTED,
 )  # of the events about memories
-_MAX_IN_VALUES = 500  # values in one IN (…)
 
 
 # In no order: with one, SQLite reads all memories of the owner in that order instead of the index of chains.
@@ -111,12 +110,8 @@ def get_by_numbers(index: IndexConnection, numbers: Sequence[int]) -> dict[int, 
 
 def _select_by_numbers(index: IndexConnection, numbers: Sequence[int]) -> dict[int, tuple[int, Memory]]:
     """Return (owner, memory) by number."""
-    rows_by_number: dict[int, tuple[int, Memory]] = {}
-    for start in range(0, len(numbers), _MAX_IN_VALUES):
-        part = numbers[start : start + _MAX_IN_VALUES]
-        query = f"SELECT id, user, body FROM memory WHERE id IN ({', '.join('?' * len(part))})"
-        rows_by_number |= {number: (user, decode_memory(body)) for number, user, body in index.select(query, *part)}
-    return rows_by_number
+    rows = index.select_in("SELECT id, user, body FROM memory WHERE id IN ({})", numbers)
+    return {number: (user, decode_memory(body)) for number, user, body in rows}
 
 
 # what others share ----------------------------------------------------------------------------------------------
@@ -225,25 +220,20 @@ def _mask_shared(memory: Memory, owner: str) -> Memory:
 
 def find_numbers(index: IndexConnection, user: int, memory_ids: Sequence[str]) -> dict[str, int]:
     """Return the numbers of an owner's memories by their ids."""
-    number_by_id: dict[str, int] = {}
-    for start in range(0, len(memory_ids), _MAX_IN_VALUES):
-        part = memory_ids[start : start + _MAX_IN_VALUES]
-        query = f"SELECT memory_id, id FROM memory WHERE user = ? AND memory_id IN ({', '.join('?' * len(part))})"
-        number_by_id |= dict(index.select(query, user, *part))
-    return number_by_id
+    return dict(
+        index.select_in("SELECT memory_id, id FROM memory WHERE memory_id IN ({}) AND user = ?", memory_ids, user)
+    )
 
 
 def find_numbers_by_turn(index: IndexConnection, turns: Sequence[int]) -> dict[int, list[int]]:
     """Return turn number -> numbers of the memories that were made from the turn."""
     memories_by_turn: dict[int, list[int]] = {}
-    for start in range(0, len(turns), _MAX_IN_VALUES):
-        part = turns[start : start + _MAX_IN_VALUES]
-        query = f"""SELECT turn.id, memory FROM turn JOIN run ON run.id = turn.content_run
-            JOIN memory_source AS source ON source.run_id = run.captured_in
-              AND content_offset >= source.from_offset AND content_offset < source.to_offset
-            WHERE turn.id IN ({", ".join("?" * len(part))}) ORDER BY turn.id, memory"""
-        for turn, memory in index.select(query, *part):
-            memories_by_turn.setdefault(turn, []).append(memory)
+    query = """SELECT turn.id, memory FROM turn JOIN run ON run.id = turn.content_run
+        JOIN memory_source AS source ON source.run_id = run.captured_in
+          AND content_offset >= source.from_offset AND content_offset < source.to_offset
+        WHERE turn.id IN ({}) ORDER BY turn.id, memory"""
+    for turn, memory in index.select_in(query, turns):
+        memories_by_turn.setdefault(turn, []).append(memory)
     return memories_by_turn
 
 

@@ -31,6 +31,7 @@ SCHEMA = 31  # a file with another number is rebuilt, never migrated: it is a ca
 PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
 READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has several; more is not faster
 BUSY_MS = 5000
+_MAX_LISTED = 512  # values in one IN (…)
 _BESIDE = ("-wal", "-shm")  # ends of the names of what SQLite keeps beside a file
 _VERSION_START, _VERSION_END = 60, 64  # where the header of a SQLite file has its user_version
 
@@ -415,6 +416,23 @@ class IndexConnection:
             return self.db.execute(query, values).fetchall()
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise IndexDamaged(f"{self.path} ({error})") from error
+
+    def select_in(self, query: str, listed: Sequence[Any], *values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows of a query with `IN ({})`, for any number of listed values. Raises IndexDamaged.
+
+        values: bound after them. The last listed value is repeated up to a power of two, so that the few statements
+        that this gives are planned once each.
+
+        >>> TemporaryIndex().select_in("SELECT value FROM json_each('[1, 2, 3]') WHERE value IN ({})", [1, 2, 2, 3, 4])
+        [(1,), (2,), (3,)]
+        """
+        rows: list[tuple[Any, ...]] = []
+        for start in range(0, len(listed), _MAX_LISTED):
+            part = listed[start : start + _MAX_LISTED]
+            n_marks = 1 << (len(part) - 1).bit_length()
+            padding = [part[-1]] * (n_marks - len(part))
+            rows += self.select(query.format(", ".join("?" * n_marks)), *part, *padding, *values)
+        return rows
 
     def select_once(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return all rows of a query that a database should plan for these very values."""

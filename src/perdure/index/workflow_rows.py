@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 TOPICS_TYPE = "topics"  # event type: topics that were read ("read"), or what a model said of a turn ("judged")
 AGENT_KIND = "workflow agent"  # kind of a name
-_MAX_IN_VALUES = 500  # values in one IN (…)
 _MAX_OVERLAP_CHARS = 400  # of two pieces of one text
 _CALL_END = " {}"  # behind the name of an action, which has no arguments
 
@@ -212,15 +211,13 @@ def list_memory_texts(index: IndexConnection, topics: Sequence[int]) -> list[tup
 def read_turns(index: IndexConnection, numbers: Sequence[int]) -> list[StoredTurn]:
     """Return these turns with their words, in the given order; turns that are gone are left out."""
     turns: dict[int, StoredTurn] = {}
-    for start in range(0, len(numbers), _MAX_IN_VALUES):
-        part = numbers[start : start + _MAX_IN_VALUES]
-        rows = index.select(_SELECT_TURNS.format(", ".join("?" * len(part))), *part)
-        words = _read_words(index, [number for row in rows for number in (row[0], row[4]) if number is not None])
-        for number, turn_id, at_ms, workflow, result in rows:
-            own = words.get(number, {})
-            action = own.get("call", "").removesuffix(_CALL_END)
-            answer = words.get(result, {}).get("result", "")
-            turns[number] = StoredTurn(number, turn_id, at_ms, workflow, own.get("text", ""), action, answer)
+    rows = index.select_in(_SELECT_TURNS, numbers)
+    words = _read_words(index, [number for row in rows for number in (row[0], row[4]) if number is not None])
+    for number, turn_id, at_ms, workflow, result in rows:
+        own = words.get(number, {})
+        action = own.get("call", "").removesuffix(_CALL_END)
+        answer = words.get(result, {}).get("result", "")
+        turns[number] = StoredTurn(number, turn_id, at_ms, workflow, own.get("text", ""), action, answer)
     return [turns[number] for number in numbers if number in turns]
 
 
@@ -235,13 +232,11 @@ _SELECT_TURNS = """SELECT turn.id, turn.turn_id, workflow_turn.at_ms, name.value
 def _read_words(index: IndexConnection, numbers: Sequence[int]) -> dict[int, dict[str, str]]:
     """Return turn -> kind of its text -> the text, put together from its pieces."""
     words: dict[int, dict[str, str]] = {}
-    for start in range(0, len(numbers), _MAX_IN_VALUES):
-        part = numbers[start : start + _MAX_IN_VALUES]
-        query = f"""SELECT chunk.turn, name.value, text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
-          JOIN name ON name.id = chunk.kind WHERE chunk.turn IN ({", ".join("?" * len(part))}) ORDER BY chunk.turn, n"""
-        for turn, kind, text in index.select(query, *part):
-            kinds = words.setdefault(turn, {})
-            kinds[kind] = _join(kinds[kind], text) if kind in kinds else text
+    query = """SELECT chunk.turn, name.value, text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
+        JOIN name ON name.id = chunk.kind WHERE chunk.turn IN ({}) ORDER BY chunk.turn, n"""
+    for turn, kind, text in index.select_in(query, numbers):
+        kinds = words.setdefault(turn, {})
+        kinds[kind] = _join(kinds[kind], text) if kind in kinds else text
     return words
 
 
