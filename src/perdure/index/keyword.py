@@ -108,7 +108,7 @@ MAX_FACET_CHUNKS = 20_000  # matching chunks over which facets are counted: 30 m
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
 BUDGET_MIN = 3000  # lower bound of that budget
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
-_N_EXTRA_FOR_TIES = 200  # extra chunks to fetch, so that equal scores at the cut are ordered without another pass
+_N_EXTRA = 200  # extra chunks to fetch: some tie, and some do not pass the tests
 _IS_IN_SESSION = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # in a live session
 _TIME_OF_UNDATED_MS = 2**62  # stands for a missing time in that test: an undated chunk counts as in the context
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
@@ -125,7 +125,7 @@ _FACET_KIND_BY_FILTER = {
 class _FilterSql:
     """Filters as SQL: words for MATCH, tests for WHERE with their values.
 
-    `matches_nothing` is True when no chunk can match.
+    `matches_nothing` is True when no chunk can match, `leaves_few` when the tests may leave few of the matching ones.
     """
 
     words: tuple[str, ...] = ()
@@ -133,6 +133,7 @@ class _FilterSql:
     values: tuple[object, ...] = ()
     n_left: int | None = None  # upper bound of the chunks that pass the words; None without words
     matches_nothing: bool = False
+    leaves_few: bool = False
     excluded_word: str = ""  # the word of chunks to leave out: memories, when only turns are wanted
 
     def build_match(self, expression: str) -> str:
@@ -259,7 +260,7 @@ def _build_owner_filter(index: IndexConnection, read_scope: ReadScope, filters: 
         return base_filter
     words = read_scope.words.get(owner, ())
     if not words:
-        return replace(base_filter, tests=(*base_filter.tests, visibility.CHUNK_IS_READABLE))
+        return replace(base_filter, tests=(*base_filter.tests, visibility.CHUNK_IS_READABLE), leaves_few=True)
     n_left = (
         read_scope.n_words[owner] if base_filter.n_left is None else min(base_filter.n_left, read_scope.n_words[owner])
     )
@@ -494,6 +495,7 @@ def _build_filter(index: IndexConnection, filters: Filters, user: int) -> _Filte
             return _FilterSql(matches_nothing=True)
         n_left = min(name_counts[0][1], total if n_left is None else n_left)
         words.append(to_scope_token(name_counts[0][0]))
+    n_name_tests = len(tests)  # each leaves a tenth or more
     if filters.runs:
         tests.append("chunk.run IN (SELECT CAST(value AS BIGINT) FROM json_each(?))")
         values.append(json.dumps(find_run_numbers(index, filters.runs)))
@@ -507,11 +509,13 @@ def _build_filter(index: IndexConnection, filters: Filters, user: int) -> _Filte
         if instant is not None:
             tests.append(f"chunk.stated_ms {operator} ?")
             values.append(to_ms(instant))
+    leaves_few = len(tests) > n_name_tests
     for session, number in list_excluded_sessions(index, filters):
         tests.append(f"NOT {_IS_IN_SESSION}")
         values += _list_session_values(session, number)
+    excluded_word = _choose_excluded_word(index, filters)
     return _FilterSql(
-        tuple(words), tuple(tests), tuple(values), n_left, excluded_word=_choose_excluded_word(index, filters)
+        tuple(words), tuple(tests), tuple(values), n_left, leaves_few=leaves_few, excluded_word=excluded_word
     )
 
 
@@ -530,9 +534,9 @@ def _has_other_names(index: IndexConnection, kind: str, name_counts: Sequence[tu
 
 def find_turns_in_sessions(index: IndexConnection, filters: Filters, turns: Sequence[int]) -> set[int]:
     """Return those of these turns that stand in the context of a session that goes on."""
-    query = f"SELECT DISTINCT turn FROM chunk WHERE turn IN ({_build_marks(turns)}) AND {_IS_IN_SESSION}"
+    query = f"SELECT DISTINCT turn FROM chunk WHERE turn IN ({{}}) AND {_IS_IN_SESSION}"
     sessions = list_excluded_sessions(index, filters)
-    return {turn for session in sessions for (turn,) in index.select(query, *turns, *_list_session_values(*session))}
+    return {turn for session in sessions for (turn,) in index.select_in(query, turns, *_list_session_values(*session))}
 
 
 def _list_session_values(session: Live, conversation: int) -> list[object]:
@@ -661,33 +665,43 @@ def _select_best_chunks(
     """Return the best chunks for one expression."""
     words = index.match_words(user, owner_filter.build_match(expression))
     n_wanted = limit * _CHUNKS_PER_TURN
-    if not owner_filter.tests:
-        rows = _select_unfiltered(index, words, n_wanted)
-        if rows is not None:
-            return rows
     tests = "".join(f" AND {test}" for test in owner_filter.tests)
+    if not owner_filter.leaves_few:
+        found = _select_from_best(index, words, tests, owner_filter.values, n_wanted, limit)
+        if found is not None:
+            return found
     query = f"""SELECT chunk.id, chunk.turn, {words.score} AS score, tie FROM {words.source}
         CROSS JOIN chunk ON chunk.id = {words.chunk}
         WHERE {words.test}{tests} ORDER BY score DESC, tie LIMIT ?"""
     return [ScoredChunk._make(row) for row in index.select(query, *words.values, *owner_filter.values, n_wanted)]
 
 
-def _select_unfiltered(index: IndexConnection, words: WordMatch, n_wanted: int) -> list[ScoredChunk] | None:
-    """Return the best chunks without reading a row of every candidate.
+def _select_from_best(
+    index: IndexConnection, words: WordMatch, tests: str, values: Sequence[object], n_wanted: int, n_turns: int
+) -> list[ScoredChunk] | None:
+    """Return the best chunks, `n_wanted` or those of `n_turns` turns, without reading a row of every candidate.
 
-    Return None when more chunks tie at the cut than are fetched.
+    Return None when too few of the best candidates pass the tests, or too many tie.
     """
     query = f"""SELECT {words.chunk}, {words.score} AS score FROM {words.source} WHERE {words.test}
         ORDER BY score DESC LIMIT ?"""
-    best_rows = index.select(query, *words.values, n_wanted + _N_EXTRA_FOR_TIES)
-    if len(best_rows) > n_wanted:
-        if len(best_rows) == n_wanted + _N_EXTRA_FOR_TIES and best_rows[-1][1] == best_rows[n_wanted - 1][1]:
-            return None
-        best_rows = [row for row in best_rows if row[1] >= best_rows[n_wanted - 1][1]]
-    scores = dict(best_rows)
-    query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({_build_marks(scores)})"
-    rows = [ScoredChunk(row[0], row[1], scores[row[0]], row[2]) for row in index.select(query, *scores)]
-    return sorted(rows, key=lambda item: (-item.score, item.tie))[:n_wanted]
+    n_fetched = n_wanted + _N_EXTRA
+    best_rows = index.select(query, *words.values, n_fetched)
+    is_all = len(best_rows) < n_fetched
+    if not is_all:  # others may tie with the last
+        best_rows = [row for row in best_rows if row[1] > best_rows[-1][1]]
+    query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({{}}){tests}"
+    found: list[ScoredChunk] = []
+    n_read, is_enough = 0, False
+    while n_read < len(best_rows) and not is_enough:
+        last_score = best_rows[min(n_read + 2 * n_turns, len(best_rows)) - 1][1]
+        scores = {chunk: score for chunk, score in best_rows[n_read:] if score >= last_score}  # with all ties
+        n_read += len(scores)
+        rows = index.select_in(query, list(scores), *values)
+        scored = [ScoredChunk(chunk, turn, scores[chunk], tie) for chunk, turn, tie in rows]
+        found += sorted(scored, key=lambda item: (-item.score, item.tie))
+        is_enough = len(found) >= n_wanted or len({item.turn for item in found}) >= n_turns
+    return found[:n_wanted] if is_all or is_enough else None
 
 
 def _select_newest(
@@ -763,7 +777,7 @@ def list_first_chunks(index: IndexConnection, principal: Principal, turn_ids: Se
 def read_hits(index: IndexConnection, chunk_scores: Sequence[tuple[int, float]]) -> list[Hit]:
     """Read chunks with their scores as hits, in the order given."""
     scores = dict(chunk_scores)
-    query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, coalesce(nullif(run.title, ''), run.intent),
+    query = """SELECT chunk.id, turn_id, run.run_id, conversation.value, coalesce(nullif(run.title, ''), run.intent),
           runtime.value, machine.value, agent.value, nullif(project.value, ''), turn.role, turn.author, kind.value,
           turn.stated_ms, chunk_text.text, turn.abandoned, turn.is_summary, owner.value, chunk.n
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
@@ -773,9 +787,9 @@ def read_hits(index: IndexConnection, chunk_scores: Sequence[tuple[int, float]])
           JOIN name AS runtime ON runtime.id = run.runtime
           JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
           JOIN name AS project ON project.id = run.project
-        WHERE chunk.id IN ({_build_marks(scores)})"""
+        WHERE chunk.id IN ({})"""
     hits_by_chunk = {}
-    for chunk, *row in index.select(query, *scores):
+    for chunk, *row in index.select_in(query, list(scores)):
         stated_ms, chunk_text, abandoned, is_summary, user, chunk_n = row[11:]
         flags = bool(abandoned), bool(is_summary)
         hits_by_chunk[chunk] = Hit(
