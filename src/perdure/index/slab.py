@@ -338,7 +338,8 @@ class _BestRows:
         """Add the rows that reach the cut, and raise the cut when there are many."""
         good_scores = np.flatnonzero(scores >= self._min_score)
         if self._n + len(good_scores) > 8 * self.k:
-            good_scores = good_scores[scores[good_scores] >= self._find_cut(scores[good_scores])]
+            self._min_score = self._find_cut(scores[good_scores])
+            good_scores = good_scores[scores[good_scores] >= self._min_score]
         rows_inside = good_scores if positions is None else positions[good_scores]
         self._rows.append(rows_inside + segment.first)
         self._ties.append(segment.columns["tie"][rows_inside])

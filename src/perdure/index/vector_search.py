@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from perdure.index.postgres_vectors import PostgresSlab
 
 VECTORS_FOLDER = "vectors"
-_MAX_IN_VALUES = 500  # values in one IN (…)
 _MAX_COMPARED_NUMBERS = 4  # up to this many numbers are compared one by one: cheaper than a set lookup for each row
 
 
@@ -134,21 +133,40 @@ def find_nearest(
     read_scope: what a principal may read of a slab of another owner; None to search as the owner of the
     slab.
     """
-    if queries.shape[1:] != (info.dimension,):
-        raise DimensionMismatch(f"{queries.shape} against {info.tag}")
-    if not isinstance(slab, Slab):
-        return slab.find_nearest(queries, filters=filters, k=k, read_scope=read_scope or ReadScope(info.user))
-    row_filter = _build_row_filter(index, info, filters, _build_shared_test(index, info, read_scope))
-    if row_filter is None:
-        return [NearestRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))] * len(queries)
-    return scan_nearest(slab, info.n_rows, queries, k=k, allowed=row_filter)
+    return prepare_search(index, slab, info, filters=filters, k=k, read_scope=read_scope)(queries)
+
+
+def prepare_search(
+    index: IndexConnection,
+    slab: SlabRows,
+    info: SlabInfo,
+    *,
+    filters: Filters,
+    k: int,
+    read_scope: ReadScope | None,
+) -> Callable[[Vectors], list[NearestRows]]:
+    """Return `find_nearest` as a function of the queries. For vectors in files, it no longer reads the index."""
+    filter_rows = None
+    if isinstance(slab, Slab):
+        filter_rows = _build_row_filter(index, info, filters, _build_shared_test(index, info, read_scope))
+
+    def find(queries: Vectors) -> list[NearestRows]:
+        if queries.shape[1:] != (info.dimension,):
+            raise DimensionMismatch(f"{queries.shape} against {info.tag}")
+        if not isinstance(slab, Slab):
+            return slab.find_nearest(queries, filters=filters, k=k, read_scope=read_scope or ReadScope(info.user))
+        if filter_rows is None:
+            return [NearestRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))] * len(queries)
+        return scan_nearest(slab, info.n_rows, queries, k=k, allowed=filter_rows)
+
+    return find
 
 
 def fetch_vectors(
     index: IndexConnection, slab: SlabRows, info: SlabInfo, chunks: Sequence[int]
 ) -> tuple[Ints, Vectors]:
     """Return (chunk numbers, their vectors) of those of these chunks that have one. Raises VectorsMissing."""
-    pairs = [pair for chunk_group in split_values(chunks) for pair in _list_rows(index, info, chunk_group)]
+    pairs = sorted(index.select_in(_ROWS_OF_CHUNKS, chunks, info.id))
     rows = np.array([row for _, row in pairs], np.int64)
     vectors, _, _ = slab.gather(rows)
     return np.array([chunk for chunk, _ in pairs], np.int64), restore(vectors)
@@ -174,11 +192,27 @@ class VectorSpace(NamedTuple):
         """Return, for each query, the nearest readable chunks with their cosines, nearest first. Raises
         VectorsMissing.
         """
-        results_by_space = [
-            find_nearest(index, space.slab, space.info, queries, filters=filters, k=k, read_scope=read_scope)
+        return self.prepare_search(index, filters=filters, k=k, read_scope=read_scope)(queries)
+
+    def prepare_search(
+        self, index: IndexConnection, *, filters: Filters, k: int, read_scope: ReadScope
+    ) -> Callable[[Vectors], list[list[tuple[int, float]]]]:
+        """Return `find_nearest` as a function of the queries; it no longer reads the index if `is_in_files`."""
+        searches = [
+            prepare_search(index, space.slab, space.info, filters=filters, k=k, read_scope=read_scope)
             for space in self.all_spaces
         ]
-        return [_merge_nearest(query_results, k) for query_results in zip(*results_by_space, strict=True)]
+
+        def find(queries: Vectors) -> list[list[tuple[int, float]]]:
+            results_by_space = [search(queries) for search in searches]
+            return [_merge_nearest(query_results, k) for query_results in zip(*results_by_space, strict=True)]
+
+        return find
+
+    @property
+    def is_in_files(self) -> bool:
+        """True if the vectors lie in files beside the index."""
+        return isinstance(self.slab, Slab)
 
     def fetch_of_turns(self, index: IndexConnection, turns: Sequence[int]) -> tuple[list[int], Vectors]:
         """Return (turn of each vector, the vectors) of all chunks of these turns that have one. Raises
@@ -190,11 +224,7 @@ class VectorSpace(NamedTuple):
         )
 
     def _fetch_own_of_turns(self, index: IndexConnection, turns: Sequence[int]) -> tuple[list[int], Vectors]:
-        rows = [
-            row
-            for turn_group in split_values(turns)
-            for row in index.select(_ROWS_OF_TURNS.format(", ".join("?" * len(turn_group))), self.info.id, *turn_group)
-        ]
+        rows = index.select_in(_ROWS_OF_TURNS, turns, self.info.id)
         vectors, _, _ = self.slab.gather(np.array([row for _, row in rows], np.int64))
         return [turn for turn, _ in rows], restore(vectors)
 
@@ -220,13 +250,8 @@ class QueryVector(NamedTuple):
         VectorsMissing.
         """
         (nearest_chunks,) = self.space.find_nearest(index, self.vector, filters=filters, k=k, read_scope=read_scope)
-        turns = {
-            turn
-            for chunk_group in split_values([chunk for chunk, _ in nearest_chunks])
-            for (turn,) in index.select(
-                f"SELECT turn FROM chunk WHERE id IN ({', '.join('?' * len(chunk_group))})", *chunk_group
-            )
-        }
+        chunks = [chunk for chunk, _ in nearest_chunks]
+        turns = {turn for (turn,) in index.select_in("SELECT turn FROM chunk WHERE id IN ({})", chunks)}
         owners, vectors = self.space.fetch_of_turns(index, sorted(turns.union(others)))
         best_cosines: dict[int, float] = {}
         for turn, cosine in zip(owners, (vectors @ self.vector[0]).tolist(), strict=True):
@@ -244,19 +269,9 @@ def _merge_nearest(results: Sequence[NearestRows], k: int) -> list[tuple[int, fl
     return pairs if len(results) == 1 else sorted(pairs, key=lambda pair: -pair[1])[:k]
 
 
-_ROWS_OF_TURNS = """SELECT turn, row FROM chunk CROSS JOIN vector ON vector.chunk = chunk.id AND slab = ?
-  WHERE turn IN ({}) AND row IS NOT NULL ORDER BY turn, n"""
-
-
-def split_values(values: Sequence[int]) -> list[Sequence[int]]:
-    """Split values into groups small enough for one IN (…)."""
-    return [values[start : start + _MAX_IN_VALUES] for start in range(0, len(values), _MAX_IN_VALUES)]
-
-
-def _list_rows(index: IndexConnection, info: SlabInfo, chunks: Sequence[int]) -> list[tuple[Any, ...]]:
-    marks = ", ".join("?" * len(chunks))
-    query = f"SELECT chunk, row FROM vector WHERE slab = ? AND row IS NOT NULL AND chunk IN ({marks}) ORDER BY chunk"
-    return index.select(query, info.id, *chunks)
+_ROWS_OF_TURNS = """SELECT turn, row FROM chunk CROSS JOIN vector ON vector.chunk = chunk.id
+  WHERE turn IN ({}) AND slab = ? AND row IS NOT NULL ORDER BY turn, n"""
+_ROWS_OF_CHUNKS = "SELECT chunk, row FROM vector WHERE chunk IN ({}) AND slab = ? AND row IS NOT NULL"
 
 
 # filters ------------------------------------------------------------------------------------------------------

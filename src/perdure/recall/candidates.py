@@ -8,7 +8,7 @@ ids or memory ids.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -80,6 +80,11 @@ class CandidateSource(Protocol):
 
         The empty query finds the newest turns, all with the same score.
         """
+
+    def begin_vector_search(
+        self, wait_for_queries: Callable[[], Matrix | None], k: int, windows: Sequence[Window | None]
+    ) -> None:
+        """Begin what `search_vectors` will be asked for, beside the caller, as soon as the queries are there."""
 
     def search_vectors(self, queries: Matrix, k: int, window: Window | None = None) -> Sequence[Scores]:
         """Return for each query vector the k turns with the highest cosine."""

@@ -10,10 +10,11 @@ read once is cached for one recall.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING, TypeAlias
 
 from perdure.access.redact import mask
 from perdure.formats.call_text import calls_web
@@ -32,11 +33,36 @@ if TYPE_CHECKING:  # it imports numpy, which keyword recall does not need
 N_NEWEST_TURNS = 3  # newest turns kept for one name
 N_NAME_CHUNKS = 24  # chunks with a name's words that are read to check its exact spelling
 MAX_LOOKED_UP_CHUNKS = 2000  # chunks with a name's words; a more frequent name is left to ranking
+NearChunks: TypeAlias = "list[list[tuple[int, float]]]"  # for each query: chunks with their cosines, nearest first
 CHUNKS_PER_TURN = 2  # chunks fetched for each wanted turn: several chunks of one turn may be near
-_MAX_IN_VALUES = 500  # values in one IN (…)
 _SELECT_FACTS = """SELECT id, role, author, stated_ms, said, speaker,
     EXISTS (SELECT 1 FROM workflow_turn WHERE workflow_turn.turn = turn.id)
   FROM turn WHERE id IN ({})"""
+
+
+class _BegunSearch(Thread):
+    """A search of vectors beside the caller, with its result or its error."""
+
+    def __init__(self, wait_for_queries: Callable[[], Matrix | None], find: Callable[[Matrix], NearChunks]) -> None:
+        super().__init__(name="perdure-vectors", daemon=True)
+        self._wait_for_queries, self._find = wait_for_queries, find
+        self._result: NearChunks | None = None
+        self._error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            queries = self._wait_for_queries()
+            self._result = None if queries is None else self._find(queries)
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            self._error = error
+
+    def get_result(self) -> NearChunks | None:
+        """Wait, and return the result; None without queries. Raises what the search raised."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._result
 
 
 @dataclass
@@ -57,6 +83,7 @@ class IndexCandidates:
     _memories_by_key: dict[int, Memory] = field(default_factory=dict)  # by number
     _chain_cache: dict[memory_replay.MemoryChain, tuple[Memory, ...]] = field(default_factory=dict)
     _shared_chain_cache: dict[int, tuple[Memory, ...]] = field(default_factory=dict)  # by a memory in them
+    _begun_searches: dict[tuple[int, Window | None], _BegunSearch] = field(default_factory=dict)
     _vector_cache: dict[int, Matrix | None] = field(default_factory=dict)  # of turns that were read; None: no vector
 
     @property
@@ -75,15 +102,31 @@ class IndexCandidates:
         self.dropped_words.update(dict.fromkeys(candidates.dropped))
         return self._take_best_turns(((item.turn, item.chunk, item.score) for item in candidates.scored), k)
 
+    def begin_vector_search(
+        self, wait_for_queries: Callable[[], Matrix | None], k: int, windows: Sequence[Window | None]
+    ) -> None:
+        """Compare vectors in files in a thread of its own, while the caller searches words."""
+        if self.space is None or not self.space.is_in_files:
+            return
+        for window in windows:
+            self._begun_searches[k, window] = _BegunSearch(wait_for_queries, self._prepare_search(k, window))
+
+    def _prepare_search(self, k: int, window: Window | None) -> Callable[[Matrix], NearChunks]:
+        assert self.space is not None
+        return self.space.prepare_search(
+            self.index, filters=self._narrow_filters(window), k=k * CHUNKS_PER_TURN, read_scope=self._visible
+        )
+
     def search_vectors(self, queries: Matrix, k: int, window: Window | None = None) -> list[Scores]:
         """Cosine of the nearest chunk of each turn."""
         if self.space is None:
             return []
-        chunk_scores = self.space.find_nearest(
-            self.index, queries, filters=self._narrow_filters(window), k=k * CHUNKS_PER_TURN, read_scope=self._visible
-        )
+        begun_search = self._begun_searches.pop((k, window), None)
+        chunk_scores = begun_search.get_result() if begun_search else None
+        if chunk_scores is None:
+            chunk_scores = self._prepare_search(k, window)(queries)
         chunks = sorted({chunk for near_chunks in chunk_scores for chunk, _ in near_chunks})
-        turns_by_chunk = dict(self._query_in("SELECT id, turn FROM chunk WHERE id IN ({})", chunks))
+        turns_by_chunk = dict(self.index.select_in("SELECT id, turn FROM chunk WHERE id IN ({})", chunks))
         return [
             self._take_best_turns(
                 ((turns_by_chunk[c], c, cosine) for c, cosine in near_chunks if c in turns_by_chunk), k
@@ -142,7 +185,7 @@ class IndexCandidates:
         numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
         offsets = [(sign, distance) for distance in range(1, reach + 1) for sign in ("<", ">")]
         columns = ", ".join(_NEIGHBOUR_SQL[sign].format(distance - 1) for sign, distance in offsets)
-        rows = self._query_in(f"SELECT id, {columns} FROM turn AS here WHERE id IN ({{}})", numbers)
+        rows = self.index.select_in(f"SELECT id, {columns} FROM turn AS here WHERE id IN ({{}})", numbers)
         near_turns = {turn for row in rows for turn in row[1:] if turn is not None}
         near_turns = self._remember_visible(near_turns)
         return {
@@ -157,7 +200,7 @@ class IndexCandidates:
     def find_exchanges(self, ids: Sequence[str]) -> dict[str, Exchange]:
         """Return the places in the thread, as far as the person's messages may be seen."""
         numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
-        rows = self._query_in(_EXCHANGE_SQL, [number for number in numbers if number > 0])
+        rows = self.index.select_in(_EXCHANGE_SQL, [number for number in numbers if number > 0])
         openers = self._remember_visible({opener for _, opener, _, _ in rows if opener is not None})
         return {
             self._ids_by_number[turn]: Exchange(
@@ -169,7 +212,7 @@ class IndexCandidates:
     def find_closings(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the ends of the talks, as far as they may be seen."""
         numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
-        rows = self._query_in(_CLOSING_SQL, [number for number in numbers if number > 0])
+        rows = self.index.select_in(_CLOSING_SQL, [number for number in numbers if number > 0])
         near_rows = [(turn, closing) for turn, closing, n_after in rows if n_after <= MAX_CLOSING]
         visible = self._remember_visible({closing for _, closing in near_rows if closing is not None})
         return {
@@ -189,7 +232,7 @@ class IndexCandidates:
         if self.as_of is None:
             return set()
         as_of_ms = to_ms(self.as_of)
-        rows = self._query_in("SELECT id, stated_ms FROM turn WHERE id IN ({})", sorted(turns))
+        rows = self.index.select_in("SELECT id, stated_ms FROM turn WHERE id IN ({})", sorted(turns))
         return {turn for turn, stated_ms in rows if stated_ms is None or as_of_ms is None or stated_ms >= as_of_ms}
 
     def _find_others(self, turns: Sequence[int], *, is_readable: bool) -> set[int]:
@@ -198,7 +241,7 @@ class IndexCandidates:
             return set()
         query = """SELECT turn.id, turn.run FROM turn JOIN run ON run.id = turn.run
             WHERE turn.id IN ({}) AND run.user IS DISTINCT FROM ?"""
-        rows = self._query_in(query, turns, self._visible.own_user)
+        rows = self.index.select_in(query, turns, self._visible.own_user)
         readable_runs = visibility.filter_readable(self.index, self._visible, {run for _, run in rows})
         return {turn for turn, run in rows if (run in readable_runs) == is_readable}
 
@@ -244,11 +287,11 @@ class IndexCandidates:
     def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
         """Return the speaker and time of each of these turns."""
         numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
-        rows = self._query_in(_SELECT_FACTS, numbers)
+        rows = self.index.select_in(_SELECT_FACTS, numbers)
         memories_by_number = self._get_memories(numbers)
         turns_by_chunk = {self._matched_chunks[turn]: turn for turn in numbers if turn in self._matched_chunks}
         text_kind = self.index.find_name("kind", "text")
-        kinds = self._query_in("SELECT id, kind FROM chunk WHERE id IN ({})", list(turns_by_chunk))
+        kinds = self.index.select_in("SELECT id, kind FROM chunk WHERE id IN ({})", list(turns_by_chunk))
         call_turns = {turns_by_chunk[chunk] for chunk, kind in kinds if kind != text_kind}
         facts_by_id = {m.memory_id: TurnFact(_get_role(m), m.stated_at) for m in memories_by_number.values()}
         others_turns = self._find_others(numbers, is_readable=True)
@@ -313,7 +356,7 @@ class IndexCandidates:
         turns = {number: scores[turn_id] for number, turn_id in numbers if number > 0}
         turns = dict(list(turns.items())[:limit])
         unmatched = [turn for turn in turns if turn not in self._matched_chunks]
-        first_chunks = dict(self._query_in("SELECT turn, id FROM chunk WHERE turn IN ({}) AND n = 0", unmatched))
+        first_chunks = dict(self.index.select_in("SELECT turn, id FROM chunk WHERE turn IN ({}) AND n = 0", unmatched))
         chunks = [(self._matched_chunks.get(turn) or first_chunks.get(turn), score) for turn, score in turns.items()]
         return keyword.read_hits(self.index, [(chunk, score) for chunk, score in chunks if chunk is not None])
 
@@ -407,7 +450,7 @@ class IndexCandidates:
 
     def _key_by_id(self, scores: Mapping[int, float]) -> Scores:
         unnamed = [turn for turn in scores if turn not in self._ids_by_number]
-        for number, candidate_id in self._query_in(
+        for number, candidate_id in self.index.select_in(
             "SELECT id, turn_id FROM turn WHERE id IN ({})", [n for n in unnamed if n > 0]
         ):
             self._remember_id(number, candidate_id)
@@ -417,15 +460,6 @@ class IndexCandidates:
 
     def _remember_id(self, number: int, candidate_id: str) -> None:
         self._numbers_by_id[candidate_id], self._ids_by_number[number] = number, candidate_id
-
-    def _query_in(self, query: str, values: Sequence[int], *more_values: object) -> list[tuple[Any, ...]]:
-        """Return the rows of a query with `IN ({})`, for any number of values. more_values: bound after them."""
-        parts = [values[start : start + _MAX_IN_VALUES] for start in range(0, len(values), _MAX_IN_VALUES)]
-        return [
-            row
-            for part in parts
-            for row in self.index.select(query.format(", ".join("?" * len(part))), *part, *more_values)
-        ]
 
 
 def _get_role(memory: Memory) -> Role:

@@ -46,9 +46,11 @@ def rank(candidates: CandidateSource, plan: Plan, plan_vectors: PlanVectors, tun
     """Return all candidates for a plan.
 
     plan_vectors: one row for each text of `list_texts_to_embed(plan)`; words are searched while they are
-    computed.
+    computed and compared.
     """
     windows: tuple[Window | None, ...] = (None, *plan.windows) if plan.queries else plan.windows
+    if callable(plan_vectors):
+        candidates.begin_vector_search(plan_vectors, tuning.pool, windows)
     bm25 = _search_keyword(candidates, list_keyword_texts(plan), windows, tuning)
     vectors = plan_vectors() if callable(plan_vectors) else plan_vectors
     vector_hits = _search_vectors(candidates, vectors, windows, tuning)
