@@ -309,6 +309,9 @@ def _open_session(model: Path, threads: int, *, is_for_one_text: bool = False) -
     options.intra_op_num_threads = max(1, threads)
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )  # it would fuse what is slower
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if is_for_one_text:
         options.add_session_config_entry("session.disable_prepacking", "1")
