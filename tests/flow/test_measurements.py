@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("benchmarks", reason="the benchmarks are not here (run from the checkout)")
 
-from benchmarks import mining_quality, shortened, summaries
+from benchmarks import corpus, ingest, mining_quality, shortened, summaries
 from benchmarks.common import RESULTS
 
 from perdure.eval import mining_quality as scoring
@@ -24,6 +24,12 @@ def test_recorded_answers_give_the_kept_figures(path) -> None:
     (now,) = (row for name, row in scoring.run(path).figures["miners"].items() if ":" in name)
     assert kept[path.stem] == json.loads(json.dumps(now))
     assert now["n_other_prompt"] == 0  # else the prompt has changed, and the answers are those to another one
+
+
+def test_an_import_spends_time_in_each_of_its_stages(tmp_path) -> None:
+    """A stage that moved to another module, or is no longer called there, has no time."""
+    corpus.write_transcripts(tmp_path, n_bytes=50_000)
+    assert all(ingest.stages(tmp_path).values())
 
 
 def test_a_summary_that_was_cut_off_counts_up_to_its_last_line() -> None:
