@@ -23,6 +23,7 @@ from typing import Any
 import perdure
 from benchmarks import corpus, hook, start
 from benchmarks.common import machine, save, scratch, table, timed
+from benchmarks.parse import SHARED
 from benchmarks.search import folder
 from perdure.capture import events
 
@@ -115,7 +116,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=100, help="of each hook; a fifth of it of each command")
-    parser.add_argument("--data", type=Path, help="folder of transcripts; generated ones when left out")
+    help_text = "folder of transcripts; generated ones when there is none"
+    parser.add_argument("--data", type=Path, default=SHARED if SHARED.exists() else None, help=help_text)
     parser.add_argument("--mb", type=int, default=26, help="of transcripts to generate")
     parser.add_argument("--keep", type=Path, help="folder for the home, reused by the next run")
     options = parser.parse_args()
