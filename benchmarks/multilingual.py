@@ -89,7 +89,7 @@ def ask(memory: GroupMemory, question: EvalQuestion) -> Row:
     vectors = query_vectors.wait().vectors if query_vectors else None
     with memory.home.index().begin_read():
         candidates = memory.get_candidates(query_vectors)
-        assessment = assess(candidates, plan, vectors=vectors, tuning=DEFAULT)
+        assessment = assess(candidates, plan, RecallContext(vectors=vectors))
         ranking = assessment.ranking
         details = candidates.get_details(rank_ids(ranking.scores)[:N_JUDGED])
         evidence = judge.gather_evidence(

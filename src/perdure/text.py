@@ -596,7 +596,7 @@ def _find_names_in_match(text: str, match: re.Match[str], single_weight: int) ->
             yield word, NAME_WEIGHT
     elif kind == "ticked":
         name = match["ticked"].removesuffix("()")
-        if name[0] not in "-$" and _TICKED.fullmatch(name):
+        if _TICKED.fullmatch(name) and name[0] not in "-$":  # of `()` nothing is left
             yield name, NAME_WEIGHT
     elif kind == "handle":
         yield from _find_handle(text, start, match["handle"].rstrip("./-"), match.end())

@@ -212,6 +212,23 @@ def test_task_is_told_the_later_rule_first(home):
     assert said(home.recall(question, now=NOW))[0] == old
 
 
+@pytest.mark.parametrize(
+    ("later", "is_first"),
+    [
+        ("The pottery class moved to Friday evening. Mara sold a bowl of hers at the fair.", True),
+        ("I sold a bowl of my pottery class at the fair. Mara moved to Orbis on Friday evening.", False),
+    ],
+)
+def test_sentence_that_states_a_change_must_be_about_the_question(home, later, is_first):
+    """Both later messages hold the words of the question, and say somewhere that something is otherwise now."""
+    earlier = "The pottery class meets on Thursday in the harbour hall."
+    for n, words in enumerate((earlier, later)):
+        home.capture(lines([("user", words)], START + timedelta(days=n)), runtime="messages", session=f"class {n}")
+    home.upkeep.embed()
+    told = said(home.recall("On which day does the pottery class meet in the hall?", now=NOW))
+    assert told[:2] == ([later, earlier] if is_first else [earlier, later])
+
+
 def test_old_turn_is_found_when_it_is_the_only_one(home):
     """Row D03: age hides nothing."""
     old = datetime(2009, 5, 1, tzinfo=UTC)

@@ -253,6 +253,7 @@ def test_stopwords_are_dropped_unless_nothing_remains() -> None:
         ("Tests run. Tests fail, other tests pass.", ()),
         ("call getUserName or HTTPServer, see MAX_TOKENS", ("getUserName", "HTTPServer", "MAX_TOKENS")),
         ("use `foo_bar()` and `--verbose` from `src/a.py`", ("foo_bar", "src/a.py")),
+        ("`()` makes an empty tuple", ()),
         ("cc @bob, ada@example.org, see https://www.github.com/x", ("@bob", "ada@example.org", "github.com")),
         ("fixes #123 and ABC-42 in UTF-8, v1.2.3, Python 3.11", ("#123", "ABC-42", "Python")),
         ("@dataclass(frozen=True)\n@property\ndef x", ()),

@@ -22,7 +22,7 @@ from perdure.recall.corrections import (
 from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.judge import extract_stems
 from perdure.recall.pack import LONGEST_TEXTS
-from perdure.recall.plain import says_change
+from perdure.recall.plain import find_change
 from perdure.recall.rank import Ranking
 from perdure.recall.retractions import settles
 from perdure.recall.truth import TruthScores
@@ -162,8 +162,8 @@ def _make_correction_test(
     """Return a function that says whether the first of two turns may correct the second.
 
     If the latest is asked for, a later turn that is alike does. If a fact is asked for, it must be a person's, and
-    state the same; less of it if it says plainly that it is otherwise now. Of a workflow, a later turn corrects what it
-    takes back, or whose problem it solves.
+    state the same; less of it if a sentence says plainly that it is otherwise now, and states the same itself. Of a
+    workflow, a later turn corrects what it takes back, or whose problem it solves.
     """
     times = {
         turn_id: fact.stated_at
@@ -174,14 +174,10 @@ def _make_correction_test(
     asked_weights = {stem: weight for word, weight in weights.items() for stem in extract_stems(word)}
 
     @cache
-    def read_stems(turn_id: str) -> frozenset[str]:
+    def read_stems(turn_id: str, part: Callable[[str], str] = str) -> frozenset[str]:
         detail = candidates.get_details((turn_id,)).get(turn_id)
         speaker = ranking.facts[turn_id].speaker or ""
-        return extract_stems(detail.text) - extract_stems(speaker) - text.STOPWORDS if detail else frozenset()
-
-    def is_change(turn_id: str) -> bool:
-        detail = candidates.get_details((turn_id,)).get(turn_id)
-        return detail is not None and says_change(detail.text)
+        return extract_stems(part(detail.text)) - extract_stems(speaker) - text.STOPWORDS if detail else frozenset()
 
     def is_of_workflow(turn_id: str) -> bool:
         return turn_id in ranking.facts and ranking.facts[turn_id].is_of_workflow
@@ -204,10 +200,13 @@ def _make_correction_test(
             return likeness >= tuning.newer_first
         if likeness < tuning.changed_first:  # the lower one of the two limits
             return False
-        restates_it = partial(restates, read_stems(turn_id), read_stems(other_id))
-        if likeness >= tuning.newer_fact_first and restates_it(asked_weights):
+        stems, other_stems = read_stems(turn_id), read_stems(other_id)
+        if likeness >= tuning.newer_fact_first and restates(stems, other_stems, asked_weights):
             return True
-        return restates_it(dict.fromkeys(asked_weights, 1.0), MIN_SHARED_BY_CHANGE) and is_change(turn_id)
+        return all(
+            restates(said, other_stems, dict.fromkeys(asked_weights, 1.0), MIN_SHARED_BY_CHANGE)
+            for said in (stems, read_stems(turn_id, find_change))
+        )
 
     return corrects
 

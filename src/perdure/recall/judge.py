@@ -9,6 +9,7 @@ profile, so a threshold made for two legs never silences one (term-llm #19).
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,7 +32,8 @@ THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.33, "potion-base-8
 LAST_LATIN_LETTER = "\u024f"  # the models above know hardly a word in another script: cosines say little there
 UNKNOWN_PAIR_FACTOR, PAIR_CHARS = 0.25, 2  # without spaces terms are overlapping pairs, half of them across words
 MIN_WORD_WEIGHT = 0.1  # weight of a word that occurs everywhere: in a memory of one turn every word does
-MIN_NAME_RARITY = 1.0  # lowest ln(turns / turns with the name) at which a known name counts
+MIN_NAME_RARITY = 1.0  # lowest ln(turns / turns with the name) at which a known name or identifier counts
+MIN_KEY_LETTERS = 3  # of the spelling key of a name: "Dan" and "Dean" are two people
 ENOUGH_COVERAGE = 0.6  # of the query words in one turn: relevant whatever the vectors say
 N_CACHED_STEMS, N_CACHED_TEXTS = 16_384, 64  # cached: a recall reads its best texts several times
 MAX_ENDING = 4  # letters of the longest ending that `stem` takes off
@@ -45,6 +47,8 @@ _DIGITS = 4  # of relevance and coverage, as they are recorded
 
 _Id = TypeVar("_Id")  # what a text is named by
 _WORDS = lazy_re(r"[^\W_]+")
+_IDENTIFIER = lazy_re(r"\w[._/-]\w")  # "invoice_no.py", "booking-api", "src/app"
+_SIMILAR_LETTERS = str.maketrans("cqz", "kks")
 _SUFFIX = lazy_re(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
 
 
@@ -56,7 +60,7 @@ class Evidence:
     covered: float  # share of the query words, by rarity, in the best candidate
     n_held: int  # query words in that candidate
     known_names: float  # share of the message's names that are known and rare
-    unknown_names: float  # share of them that occur nowhere
+    unknown_names: float  # share of them that occur nowhere, in no spelling; 0 beside an identifier that is known
     is_in_time: bool = False  # a candidate lies in a window that the message names
     n_asked: int = 0  # query words of the message
     is_unread: bool = False  # the models do not read the script of most letters of the query words
@@ -105,18 +109,53 @@ def gather_evidence(
     """
     weights = weigh_words(words)
     total = sum(weights.values())
-    held_words = find_held_words(weights, dict(enumerate(texts))).values()
+    held_words = tuple(find_held_words(weights, dict(enumerate(texts))).values())
     covered, n_held = max(
         ((sum(weights[word] for word in held) / total if total else 0.0, len(held)) for held in held_words),
         default=(0.0, 0),
     )
-    sightings = list(names.values())
-    n_known = sum(bool(sighting.n_turns) and sighting.rarity >= MIN_NAME_RARITY for sighting in sightings)
-    n_unknown = sum(not sighting.n_turns for sighting in sightings)
-    n_names = max(1, len(sightings))
+    n_known = sum(bool(sighting.n_turns) and sighting.rarity >= MIN_NAME_RARITY for sighting in names.values())
+    n_unknown = 0 if _holds_identifier(words, held_words) else len(_list_unknown(names, texts))
+    n_names = max(1, len(names))
     return Evidence(
         cosine, covered, n_held, n_known / n_names, n_unknown / n_names, is_in_time, len(words), _is_unread(words)
     )
+
+
+def _holds_identifier(words: Mapping[str, tuple[int, float]], held_words: Iterable[frozenset[str]]) -> bool:
+    """Return True if a text holds an identifier of the message: then the message is about what is known here, and a
+    name that it brings along is new, not wrong.
+    """
+    identifiers = {
+        word for word, (n_held, rarity) in words.items()
+        if n_held and rarity >= MIN_NAME_RARITY and _IDENTIFIER.search(word)
+    }  # fmt: skip
+    return any(not identifiers.isdisjoint(held) for held in held_words)
+
+
+def _list_unknown(names: Mapping[str, NameSighting], texts: Iterable[str]) -> list[str]:
+    """Return the names that occur nowhere, and that no name in these texts spells in another way."""
+    unknown_names = [name for name, sighting in names.items() if not sighting.n_turns]
+    if not unknown_names:
+        return []
+    keys = {make_spelling_key(word) for words in texts for word in _WORDS.findall(words) if word[0].isupper()}
+    return [
+        name for name in unknown_names
+        if not all(len(key) >= MIN_KEY_LETTERS and key in keys for key in map(make_spelling_key, _WORDS.findall(name)))
+    ]  # fmt: skip
+
+
+@lru_cache(maxsize=N_CACHED_STEMS)
+def make_spelling_key(name: str) -> str:
+    """Return what most spellings of a name have in common: its first letter and its consonants, without repeats.
+
+    >>> make_spelling_key("Muhammad"), make_spelling_key("Mohamed"), make_spelling_key("Nicolas")
+    ('mhmd', 'mhmd', 'nkls')
+    """
+    letters = "".join(filter(str.isalnum, unicodedata.normalize("NFKD", name.lower())))
+    letters = letters.replace("ph", "f").translate(_SIMILAR_LETTERS)
+    consonants = letters[:1] + "".join(letter for letter in letters[1:] if letter not in "aeiouyw")
+    return "".join(letter for n, letter in enumerate(consonants) if letter != consonants[n - 1 : n])
 
 
 def _is_unread(words: Iterable[str]) -> bool:

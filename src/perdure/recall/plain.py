@@ -15,16 +15,18 @@ MAX_CHARS = 400  # of a text that is read; a longer one is no plain statement
 
 
 @lru_cache(maxsize=4096)
-def says_change(turn_text: str) -> bool:
-    """Return True if a sentence of a person's turn states that something is otherwise now.
+def find_change(turn_text: str) -> str:
+    """Return the sentences of a person's turn that state that something is otherwise now; "" if none does.
 
-    >>> says_change("Mara quit Kestrel and moved to Orbis."), says_change("what if Mara moved to Orbis?")
-    (True, False)
+    >>> find_change("Thanks! Mara quit Kestrel and moved to Orbis."), find_change("what if Mara moved to Orbis?")
+    ('Mara quit Kestrel and moved to Orbis.', '')
     """
     if len(turn_text) > MAX_CHARS:
-        return False
+        return ""
     spans = [turn_text[start:end] for start, end in sentences(turn_text)]
-    return any(guess_language(sentence).has(sentence, "change") for sentence in spans if states_plainly(sentence))
+    return " ".join(
+        sentence for sentence in spans if states_plainly(sentence) and guess_language(sentence).has(sentence, "change")
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -20,6 +20,7 @@ from perdure.recall.judge import (
     gather_evidence,
     get_threshold,
     judge,
+    make_spelling_key,
     stem,
 )
 
@@ -41,6 +42,34 @@ def test_evidence_is_worked_out_by_hand():
     names = {"Kestrel": NameSighting(2, 2.0), "Zanzibar": NameSighting(0, 5.0)}
     found = gather_evidence(words, names, texts=["a port", "staging is down"], cosine=0.4)
     assert found == Evidence(0.4, 0.75, 1, 0.5, 0.5, n_asked=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "best_text", "unknown_names"),
+    [
+        ({"invoice_no.py": (2, 5.4)}, "Sassnitz", "invoice_no.py counts per harbour", 0.0),
+        ({"booking-api": (16, 3.3)}, "berth_swaps", "booking-api stores ULIDs", 0.0),
+        ({"booking-api": (16, 3.3)}, "berth_swaps", "ULIDs everywhere", 1.0),  # no best text holds it
+        ({"booking-api": (90, 0.9)}, "berth_swaps", "booking-api stores ULIDs", 1.0),  # it is nearly everywhere
+        ({"booking": (16, 3.3)}, "berth_swaps", "booking stores ULIDs", 1.0),  # a plain word may be about anything
+        ({"port": (1, 3.0)}, "Muhammad", "Muhhamed: my port is 8080", 0.0),
+        ({"port": (1, 3.0)}, "Müller", "Mueller wants that port", 0.0),
+        ({"port": (1, 3.0)}, "Ada Quarrel", "Ada Querell wants that port", 1.0),  # "Ada" has too few consonants
+        ({"port": (1, 3.0)}, "Muhammad", "Mehmet wants that port", 1.0),
+        ({"port": (1, 3.0)}, "Dan", "Dean wants that port", 1.0),
+        ({"port": (1, 3.0)}, "Potter", "a pottery port", 1.0),
+    ],
+)
+def test_a_new_name_beside_known_things_is_no_evidence(words, name, best_text, unknown_names):
+    names = {name: NameSighting(0, 6.7)}
+    assert gather_evidence(words, names, texts=[best_text], cosine=0.4).unknown_names == unknown_names
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("Muhammad", "Mohammed"), ("Aqib", "Akib"), ("Nikolas", "Nicolás"), ("Stefon", "Stephen")]
+)
+def test_spellings_of_a_name_have_one_key(name, other):
+    assert make_spelling_key(name) == make_spelling_key(other)
 
 
 def test_relevance_of_two_legs_by_hand():

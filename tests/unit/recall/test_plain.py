@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.recall.plain import says_change, states_plainly
+from perdure.recall.plain import find_change, states_plainly
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from perdure.recall.plain import says_change, states_plainly
     ],
 )
 def test_a_statement_of_change_is_recognised(turn_text):
-    assert says_change(turn_text)
+    assert find_change(turn_text)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_a_statement_of_change_is_recognised(turn_text):
     ],
 )
 def test_other_texts_state_no_change(turn_text):
-    assert not says_change(turn_text)
+    assert not find_change(turn_text)
 
 
 def test_a_question_behind_a_statement_leaves_it_plain():
     assert states_plainly("the port is 8443") and not states_plainly("is it 8443?")
-    assert says_change("We moved to Orbis. Can you check it?")
+    assert find_change("We moved to Orbis. Can you check it?") == "We moved to Orbis."
