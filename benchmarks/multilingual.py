@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from perdure.recall.fuse import rank_ids
 
 from benchmarks.common import OUT, machine, table
 from perdure.access import scan
@@ -34,12 +33,14 @@ from perdure.eval.bench import BenchSetup, GroupMemory, open_group_memories
 from perdure.eval.block_sets import find_half
 from perdure.eval.datasets import Dataset, EvalQuestion, load_dataset, read_rows
 from perdure.eval.recall_quality import MAX_FALSE_SILENCE, SHIPPED, is_answerable
+from perdure.index.fuse import rank_ids
 from perdure.models.embedder import Embedder, ModelTag, TextKind, Vectors, to_unit_length
 from perdure.models.local_embedders import choose_embedder
 from perdure.recall import judge
+from perdure.recall.assess import N_JUDGED, assess
 from perdure.recall.judge import Evidence, Verdict
-from perdure.recall.recall import N_JUDGED, assess, compose
-from perdure.recall.tuning import DEFAULT
+from perdure.recall.recall import compose
+from perdure.recall.recaller import RecallContext
 
 HERE = Path(__file__).parent
 QUESTIONS = HERE / "questions" / "multilingual"
@@ -89,7 +90,8 @@ def ask(memory: GroupMemory, question: EvalQuestion) -> Row:
     vectors = query_vectors.wait().vectors if query_vectors else None
     with memory.home.index().begin_read():
         candidates = memory.get_candidates(query_vectors)
-        assessment = assess(candidates, plan, RecallContext(vectors=vectors))
+        context = RecallContext(vectors=vectors, scan_text=scan.scan)
+        assessment = assess(candidates, plan, context)
         ranking = assessment.ranking
         details = candidates.get_details(rank_ids(ranking.scores)[:N_JUDGED])
         evidence = judge.gather_evidence(
@@ -100,7 +102,7 @@ def ask(memory: GroupMemory, question: EvalQuestion) -> Row:
             is_in_time="time" in ranking.legs,
         )
         spoken = replace(assessment, verdict=Verdict(1.0, 0.0))
-        cues = compose(candidates, spoken, scan_text=scan.scan, tuning=DEFAULT).cues
+        cues = compose(candidates, spoken, context).cues
     return {
         "cues": [memory.list_doc_ids([cue.turn_id]) for cue in cues],
         "tokens": sum(cue.n_tokens for cue in cues),

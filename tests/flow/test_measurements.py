@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import numpy as np
@@ -24,6 +25,12 @@ def test_recorded_answers_give_the_kept_figures(path) -> None:
     (now,) = (row for name, row in scoring.run(path).figures["miners"].items() if ":" in name)
     assert kept[path.stem] == json.loads(json.dumps(now))
     assert now["n_other_prompt"] == 0  # else the prompt has changed, and the answers are those to another one
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RESULTS.parent.glob("*.py") if path.stem != "__main__"))
+def test_every_benchmark_is_of_the_present_code(name) -> None:
+    """A benchmark that imports what has moved fails when somebody runs it, which is seldom."""
+    importlib.import_module(f"benchmarks.{name}")
 
 
 def test_an_import_spends_time_in_each_of_its_stages(tmp_path) -> None:
