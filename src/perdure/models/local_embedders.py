@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perdure.config import EmbedderConfig, read_variable
+from perdure.environ import forbid_reports
 from perdure.errors import ConfigFault, RuntimeMissing, WeightsDamaged, WeightsMissing
 from perdure.models.embedder import (
     Embedder,
@@ -319,6 +320,7 @@ def _open_session(model: Path, threads: int, *, is_for_one_text: bool = False) -
 
 
 def _import_runtime() -> Any:
+    forbid_reports()
     try:
         import onnxruntime  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
