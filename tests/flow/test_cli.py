@@ -218,3 +218,39 @@ def test_status_reports_damaged_pages_of_the_index(tmp_path: Path) -> None:
         file.write(os.urandom(size - 8192))
     done = run(place, "status")
     assert done.returncode == 1 and "perdure rebuild" in done.stdout and done.stderr == ""
+
+
+def test_a_missing_key_is_named_with_how_to_set_it(tmp_path: Path) -> None:
+    settings = '[models.roles.resident]\nprovider = "anthropic"\nmodel = "m"\nkey_env = "PERDURE_TEST_NO_KEY"\n'
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text(settings)
+    done = run(tmp_path / "home", "ask", "hello")
+    assert done.returncode == 3 and "the environment has no PERDURE_TEST_NO_KEY: Set this variable" in done.stderr
+    assert "config.toml" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["status", "search port", "import samples"])
+def test_a_file_is_no_home(tmp_path: Path, words: str) -> None:
+    (tmp_path / "file").write_text("x")
+    done = run(tmp_path / "file", *words.split())
+    assert (done.returncode, done.stderr) == (2, f"perdure: {tmp_path / 'file'} is not a folder\n")
+
+
+def test_what_the_system_refuses_is_reported_in_one_line(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    place = tmp_path / "file" / "copy"
+    done = run(home, "export", str(place))
+    assert done.returncode == 1 and done.stderr.startswith(f"perdure: {place}: Not a directory: The operating system")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_terminal_without_unicode_gets_other_characters(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    for words in (["tree"], ["search", "port"], ["doctor"], ["search", "\udcff"]):
+        assert "Traceback" not in run(home, *words).stderr
+
+
+def test_why_names_only_what_records_a_recall(home: Path) -> None:
+    assert run(home, "context", "port").returncode == 0
+    done = run(home, "why")
+    assert done.returncode == 4 and "perdure context" not in done.stderr

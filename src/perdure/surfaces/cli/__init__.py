@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import sys
 import threading
@@ -109,6 +110,9 @@ def main() -> None:
     """Run the `perdure` command."""
     if sys.platform.startswith("win"):
         sys.exit(f"perdure: {UnsupportedPlatform(sys.platform)}")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what this terminal cannot show becomes "?"
     try:
         cli.main(prog_name="perdure", standalone_mode=True)
     except BrokenPipeError:
