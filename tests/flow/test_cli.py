@@ -16,6 +16,7 @@ import pytest
 from perdure.home import open_home
 from perdure.surfaces.cli import _COMMANDS
 from perdure.surfaces.cli.search import draw_trees
+from rig.terminal import start_perdure
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "src/perdure/samples"
@@ -250,7 +251,39 @@ def test_a_terminal_without_unicode_gets_other_characters(home: Path, monkeypatc
         assert "Traceback" not in run(home, *words).stderr
 
 
+def test_a_filter_that_fits_nothing_is_named(home: Path) -> None:
+    done = run(home, "search", "port", "--project", "nope", "--runtime", "claude", "--machine", "laptop")
+    assert done.stdout == "Nothing found. No turn here has the project nope or the runtime claude.\n"
+    assert run(home, "search", "port", "--role", "usr").returncode == 2
+    assert run(home, "search", "port", "--kind", "calls").returncode == 2
+    assert run(home, "search", "zzz-nothing", "--runtime", "pi").stdout == "Nothing found.\n"
+    assert run(home, "tree", "--runtime", "claude").stdout == "No run fits.\n"
+
+
+def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    status = run(tmp_path / "home", "status")
+    assert status.returncode == 0 and "none yet; the first import creates it" in status.stdout
+    done = run(tmp_path / "home", "search", "port")
+    begin = "Nothing is captured here yet. `perdure start` imports the sessions of your agents.\n"
+    assert (done.stdout, done.stderr) == (begin, "")
+
+
+@pytest.mark.parametrize("word", ["init", "setup", "help", "list", "find", "add", "delete"])
+def test_words_of_other_programs_lead_to_a_command(word: str) -> None:
+    done = run(Path("/nowhere"), word)
+    assert done.returncode == 2 and "Did you mean" in done.stderr
+
+
 def test_why_names_only_what_records_a_recall(home: Path) -> None:
     assert run(home, "context", "port").returncode == 0
     done = run(home, "why")
     assert done.returncode == 4 and "perdure context" not in done.stderr
+
+
+def test_mcp_at_a_terminal_says_who_runs_it(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    with start_perdure(tmp_path / "home", "mcp", cwd=tmp_path) as terminal:
+        terminal.wait("A client runs this command")
+        terminal.send("\x04")
+        assert terminal.wait_end() == 0

@@ -86,9 +86,17 @@ _COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+_OTHER_NAMES = {
+    "init": "start", "setup": "start", "login": "join", "find": "search", "query": "search", "list": "tree",
+    "ls": "tree", "add": "remember", "note": "remember", "delete": "forget", "remove": "forget", "rm": "forget",
+    "help": "--help", "web": "page",
+}  # fmt: skip
+
+
 @click.group(
     cls=LazyGroup,
     table=_COMMANDS,
+    other_names=_OTHER_NAMES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
