@@ -36,6 +36,7 @@ PerdureError
 │   └── ModelMissing
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
+│   ├── BackupFault
 │   └── DamagedRun
 ├── StoreFault                 the store of the archive cannot be used; what is new waits on this machine
 │   ├── StoreAway
@@ -291,6 +292,10 @@ class ArchiveFault(PerdureError):
 
 class DiskFull(ArchiveFault):
     """The disk is full. No acknowledged data was lost, and no partial data is kept. Free some space and try again."""
+
+
+class BackupFault(ArchiveFault):
+    """Take another copy of the backup, or another backup: this file is damaged, incomplete or something else."""
 
 
 class DamagedRun(ArchiveFault):

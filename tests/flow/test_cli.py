@@ -281,6 +281,19 @@ def test_why_names_only_what_records_a_recall(home: Path) -> None:
     assert done.returncode == 4 and "perdure context" not in done.stderr
 
 
+def test_a_file_that_is_no_backup_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    done = run(tmp_path / "home", "restore", str(tmp_path / "notes.txt"), "--home", str(tmp_path / "new"))
+    assert done.returncode == 1 and "notes.txt is not a complete backup" in done.stderr
+    assert "perdure verify" not in done.stderr and "another copy" in done.stderr
+
+
+def test_context_of_an_empty_floor_says_how_to_write_it(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    output = run(tmp_path / "home", "context", "port").stdout
+    assert output.startswith("══ nothing stands before every message yet: `perdure floor edit profile` writes it ══\n")
+
+
 def test_mcp_at_a_terminal_says_who_runs_it(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     with start_perdure(tmp_path / "home", "mcp", cwd=tmp_path) as terminal:
