@@ -559,11 +559,13 @@ def check_text(toml_text: str) -> None:
 
 
 def _read_table(path: Path) -> dict[str, Any]:
-    """Read a file of settings; empty if there is no file. Raises ConfigFault."""
+    """Read a file of settings; empty if there is no file. Raises ConfigFault, and UsageError if the home is a file."""
     try:
         toml_text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
+    except NotADirectoryError as error:
+        raise UsageError(f"{path.parent} is not a folder") from error
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigFault(f"{path}: {error}") from error
     return _parse_table(toml_text, str(path))

@@ -1,4 +1,4 @@
-"""The environment of this process: which home, which folder of the user, which variables. Its only reader.
+"""The environment of this process: which home, which folder of the user, which variables. Nothing else touches it.
 
 Standard library only and cheap to import, because a hook needs it in every process.
 """
@@ -19,6 +19,14 @@ def find_home_path(explicit: str | Path | None = None) -> Path:
 def read_variable(name: str) -> str | None:
     """Return an environment variable that a client or a shell defines (CODEX_HOME, NO_COLOR, …), or None."""
     return os.environ.get(name)
+
+
+def forbid_reports() -> None:
+    """Forbid onnxruntime, before it is loaded, to report this machine to its maker.
+
+    Since 1.31 it keeps a device id and a queue of events in the user's cache, and sends them to Microsoft.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
 # Set in the commands that an agent runs: by Perdure's own, and by those clients as they are known in November 2026.

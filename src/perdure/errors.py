@@ -27,13 +27,16 @@ PerdureError
 │   ├── ClientOnly
 │   ├── NetworkFileSystem
 │   └── ReadOnlyHome
+├── SystemFault                the operating system refused a path that the call names
 ├── PackageMissing             an optional part is not installed
 ├── ConfigFault                a setting in config.toml is not valid
+│   ├── VariableMissing
 │   ├── DefinitionFault
 │   ├── TokenRefused
 │   └── ModelMissing
 ├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
+│   ├── BackupFault
 │   └── DamagedRun
 ├── StoreFault                 the store of the archive cannot be used; what is new waits on this machine
 │   ├── StoreAway
@@ -152,7 +155,9 @@ class EmbedderMissing(NotFound):
 
 
 class RecallMissing(NotFound):
-    """A recall is recorded when a client asks for one (`perdure install` sets one up), and by `perdure context`."""
+    """A recall is recorded when it puts something beside a message: in a client that `perdure install` set up, or in
+    `perdure chat`.
+    """
 
 
 class JobMissing(NotFound):
@@ -247,14 +252,22 @@ class ReadOnlyHome(HomeFault):
     """This home is not writable. Reading still works; nothing was stored. Check free space, permissions and mounts."""
 
 
+class SystemFault(PerdureError):
+    """The operating system refused this. Check that the path exists, and what you may do there."""
+
+
 class PackageMissing(PerdureError):
     """This optional part of Perdure is not installed. Install it with the command shown; the rest works without it."""
 
 
 class ConfigFault(PerdureError):
-    """config.toml cannot be understood. Correct the named setting; docs/configuration.md lists them all."""
+    """Correct this setting in config.toml; docs/configuration.md lists them all."""
 
     exit_code = 3
+
+
+class VariableMissing(ConfigFault):
+    """Set this variable where Perdure starts (in a shell: `export NAME=VALUE`), and try again."""
 
 
 class DefinitionFault(ConfigFault):
@@ -279,6 +292,10 @@ class ArchiveFault(PerdureError):
 
 class DiskFull(ArchiveFault):
     """The disk is full. No acknowledged data was lost, and no partial data is kept. Free some space and try again."""
+
+
+class BackupFault(ArchiveFault):
+    """Take another copy of the backup, or another backup: this file is damaged, incomplete or something else."""
 
 
 class DamagedRun(ArchiveFault):

@@ -430,8 +430,15 @@ class Home(HomeProtocol):
             recalled=recalled,
             location_line=self.floor.location_line(cwd=cwd, now=now),
             window=tuple(window),
-            nonce=fence.derive_nonce(get_writer_id(self.path), message, now.isoformat()),
+            nonce=self._make_nonce(message, now),
         )
+
+    def _make_nonce(self, message: str, now: datetime) -> str:
+        """Return the code of a recalled block: the same for the same context, if the home has a writer."""
+        try:
+            return fence.derive_nonce(get_writer_id(self.path), message, now.isoformat())
+        except ReadOnlyHome:  # a copy gets its writer with the first write
+            return fence.make_nonce()
 
     # ids --------------------------------------------------------------------------------------------------
 

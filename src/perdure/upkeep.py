@@ -111,8 +111,11 @@ class Upkeep:
     ) -> catchup.CatchUpResult:
         """Bring the index up to date with the archive, making it if there is none; keep what new runs state.
 
-        note: gets each run. everyone: follow the journals of all users, not only the principal's.
+        A home that is only read keeps the index that it has. note: gets each run. everyone: follow the journals of all
+        users, not only the principal's.
         """
+        if not self._connections.writable:
+            return catchup.CatchUpResult(n_behind=self.count_behind())
         started_s, index = time.monotonic(), self._connections.index(create=True)
         user = None if everyone else self._connections.user
         result = catchup.catch_up(index, self._archive, limit_s=limit_s, progress=progress, on_run=note, user=user)

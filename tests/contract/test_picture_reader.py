@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import zlib
@@ -129,3 +130,15 @@ def test_other_formats_and_see_through_pictures_are_read(rapid: PictureReader) -
         target = io.BytesIO()
         seen_through.save(target, "PNG")
     assert "mooring" in rapid.read(target.getvalue())
+
+
+def test_the_engine_reports_nothing_to_its_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its onnxruntime would keep a device id, and what it will send to Microsoft, in the user's cache."""
+    if not find_engine_tag():
+        pytest.skip("no engine here: pip install 'perdure[pictures]'")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    with contextlib.closing(ReaderProcess()) as reader:
+        reader.read((PICTURES / "terminal.png").read_bytes())
+    assert list(tmp_path.rglob("*")) == []

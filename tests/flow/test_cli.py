@@ -16,6 +16,7 @@ import pytest
 from perdure.home import open_home
 from perdure.surfaces.cli import _COMMANDS
 from perdure.surfaces.cli.search import draw_trees
+from rig.terminal import start_perdure
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "src/perdure/samples"
@@ -218,3 +219,84 @@ def test_status_reports_damaged_pages_of_the_index(tmp_path: Path) -> None:
         file.write(os.urandom(size - 8192))
     done = run(place, "status")
     assert done.returncode == 1 and "perdure rebuild" in done.stdout and done.stderr == ""
+
+
+def test_a_missing_key_is_named_with_how_to_set_it(tmp_path: Path) -> None:
+    settings = '[models.roles.resident]\nprovider = "anthropic"\nmodel = "m"\nkey_env = "PERDURE_TEST_NO_KEY"\n'
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text(settings)
+    done = run(tmp_path / "home", "ask", "hello")
+    assert done.returncode == 3 and "the environment has no PERDURE_TEST_NO_KEY: Set this variable" in done.stderr
+    assert "config.toml" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["status", "search port", "import samples"])
+def test_a_file_is_no_home(tmp_path: Path, words: str) -> None:
+    (tmp_path / "file").write_text("x")
+    done = run(tmp_path / "file", *words.split())
+    assert (done.returncode, done.stderr) == (2, f"perdure: {tmp_path / 'file'} is not a folder\n")
+
+
+def test_what_the_system_refuses_is_reported_in_one_line(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    place = tmp_path / "file" / "copy"
+    done = run(home, "export", str(place))
+    assert done.returncode == 1 and done.stderr.startswith(f"perdure: {place}: Not a directory: The operating system")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_terminal_without_unicode_gets_other_characters(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    for words in (["tree"], ["search", "port"], ["doctor"], ["search", "\udcff"]):
+        assert "Traceback" not in run(home, *words).stderr
+
+
+def test_a_filter_that_fits_nothing_is_named(home: Path) -> None:
+    done = run(home, "search", "port", "--project", "nope", "--runtime", "claude", "--machine", "laptop")
+    assert done.stdout == "Nothing found. No turn here has the project nope or the runtime claude.\n"
+    assert run(home, "search", "port", "--role", "usr").returncode == 2
+    assert run(home, "search", "port", "--kind", "calls").returncode == 2
+    assert run(home, "search", "zzz-nothing", "--runtime", "pi").stdout == "Nothing found.\n"
+    assert run(home, "tree", "--runtime", "claude").stdout == "No run fits.\n"
+
+
+def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    status = run(tmp_path / "home", "status")
+    assert status.returncode == 0 and "none yet; the first import creates it" in status.stdout
+    done = run(tmp_path / "home", "search", "port")
+    begin = "Nothing is captured here yet. `perdure start` imports the sessions of your agents.\n"
+    assert (done.stdout, done.stderr) == (begin, "")
+
+
+@pytest.mark.parametrize("word", ["init", "setup", "help", "list", "find", "add", "delete"])
+def test_words_of_other_programs_lead_to_a_command(word: str) -> None:
+    done = run(Path("/nowhere"), word)
+    assert done.returncode == 2 and "Did you mean" in done.stderr
+
+
+def test_why_names_only_what_records_a_recall(home: Path) -> None:
+    assert run(home, "context", "port").returncode == 0
+    done = run(home, "why")
+    assert done.returncode == 4 and "perdure context" not in done.stderr
+
+
+def test_a_file_that_is_no_backup_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    done = run(tmp_path / "home", "restore", str(tmp_path / "notes.txt"), "--home", str(tmp_path / "new"))
+    assert done.returncode == 1 and "notes.txt is not a complete backup" in done.stderr
+    assert "perdure verify" not in done.stderr and "another copy" in done.stderr
+
+
+def test_context_of_an_empty_floor_says_how_to_write_it(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    output = run(tmp_path / "home", "context", "port").stdout
+    assert output.startswith("══ nothing stands before every message yet: `perdure floor edit profile` writes it ══\n")
+
+
+def test_mcp_at_a_terminal_says_who_runs_it(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    with start_perdure(tmp_path / "home", "mcp", cwd=tmp_path) as terminal:
+        terminal.wait("A client runs this command")
+        terminal.send("\x04")
+        assert terminal.wait_end() == 0

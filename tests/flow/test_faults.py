@@ -247,6 +247,36 @@ def test_sessions_of_a_read_only_home_are_read_and_go_on_in_memory(read_only, tm
     assert snapshot(view) == before
 
 
+@pytest.fixture
+def closed_folder(tmp_path, message):
+    """A home whose permissions let nobody write, with a memory that its index lacks; and how a process obeys them."""
+    with perdure.open(tmp_path / "home") as home:
+        home.capture(message("user", "anchor", 0), runtime="messages", session="s")
+        home.search("anchor")
+        home.remember("We moved staging to port 48642.")
+    obey = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    if obey and not shutil.which(obey[0]):
+        pytest.skip("root obeys no permissions without setpriv")
+    folders = [home.path, *(path for path in home.path.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o500)
+    yield home.path, obey
+    for folder in folders:
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "search anchor", "recall --all-projects anchor", "context anchor", "tree", "memories list", "floor"],
+)
+def test_a_home_without_write_permission_is_read(closed_folder, command):
+    """What the error of a refused write promises: reading still works."""
+    path, obey = closed_folder
+    words = [*obey, sys.executable, "-m", "perdure.surfaces.cli", *command.split(), "--home", str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.index_file("it deletes the file")
 def test_read_only_home_without_its_caches_is_read(read_only, tmp_path):
     shutil.rmtree(tmp_path / "home" / "cache")

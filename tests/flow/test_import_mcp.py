@@ -190,7 +190,7 @@ def test_wrong_settings_and_names_say_what_to_do(source: Source) -> None:
     status, output = source.run("a")
     assert status == 1 and "a:" in output
     (source.home / "config.toml").write_text('[mcp.sources.a]\nurl = "http://x"\nkey_env = "NOT_SET_HERE"\n')
-    assert "this variable is not set" in source.run("a")[1]
+    assert "the environment has no NOT_SET_HERE" in source.run("a")[1]
     (source.home / "config.toml").write_text("[mcp.sources.a]\ntools = [3]\n")
     assert "mcp.sources.a.tools[0]" in source.run("a")[1]
     (source.home / "config.toml").write_text("")

@@ -329,7 +329,7 @@ def test_a_server_that_runs_elsewhere_is_reached_with_its_key(
         with perdure.open(tmp_path / "home") as home:
             with open_with(home, project, [], server) as agent:
                 assert agent.notices == (
-                    "The MCP server sea is left out: mcp_servers.sea.key_env = 'SEA_KEY': this variable is not set.",
+                    "The MCP server sea is left out: mcp_servers.sea.key_env: the environment has no SEA_KEY.",
                 )
             monkeypatch.setenv("SEA_KEY", "wind")
             outputs = talk(home, project, [ask_for(("sea__sail", {}))], server, mode="yolo")

@@ -19,7 +19,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import Implementation
 
 from perdure.environ import read_variable
-from perdure.errors import ConfigFault
+from perdure.errors import ConfigFault, VariableMissing
 from perdure.text import one_line, printable
 
 LOG_CHARS = 200  # of what a server that failed wrote last
@@ -58,7 +58,7 @@ async def connect(address: McpAddress, log: TextIO) -> AsyncIterator[Client]:
         return
     secret = read_variable(address.key_env) if address.key_env else None
     if address.key_env and not secret:
-        raise ConfigFault(f"{address.key}.key_env = {address.key_env!r}: this variable is not set")
+        raise VariableMissing(f"{address.key}.key_env: the environment has no {address.key_env}")
     headers = {"Authorization": f"Bearer {secret}"} if secret else None
     async with create_mcp_http_client(headers) as http_client:
         transport = streamable_http_client(address.url, http_client=http_client)

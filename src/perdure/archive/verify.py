@@ -26,7 +26,7 @@ from perdure.archive.journal import Journal, JournalEvent
 from perdure.archive.manifest import ArchiveManifest, EventRecord, RunRecord
 from perdure.archive.run_files import zstd
 from perdure.disk import make_folder, sync_folder, to_perdure_error
-from perdure.errors import ArchiveFault, DamagedRun, UsageError
+from perdure.errors import BackupFault, DamagedRun, UsageError
 from perdure.state import store as state_store
 from perdure.types import Run
 
@@ -377,14 +377,14 @@ def restore_backup(backup_path: Path, home: Path) -> str:
                     digest = _read_digest(tar, member)
                 elif member.isfile():
                     if not _is_backup_name(home, member.name):
-                        raise ArchiveFault(f"{backup_path} is not a Perdure backup ({member.name!r} is in it)")
+                        raise BackupFault(f"{backup_path} is not a Perdure backup ({member.name!r} is in it)")
                     member.mode = 0o600
                     make_folder((home / member.name).parent)
                     tar.extract(member, home, filter="data")
     except (tarfile.TarError, zstd.ZstdError, EOFError) as error:
-        raise ArchiveFault(f"{backup_path} is not a complete backup ({error})") from error
+        raise BackupFault(f"{backup_path} is not a complete backup ({error})") from error
     if not digest:
-        raise ArchiveFault(f"{backup_path} is not a Perdure backup")
+        raise BackupFault(f"{backup_path} is not a Perdure backup")
     return digest
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from perdure.config import DeliveryConfig, read_variable
 from perdure.delivery.http_request import make_context, parse_url, send_request
 from perdure.delivery.message import Delivery, DeliveryFile, MarkStep
-from perdure.errors import ConfigFault, DeliveryFault, DeliveryRefused
+from perdure.errors import ConfigFault, DeliveryFault, DeliveryRefused, VariableMissing
 
 _SECRET_PREFIX = "whsec_"  # of a secret that is written in base64
 _MIN_SECRET_BYTES = 16
@@ -92,7 +92,7 @@ def read_secret(variable: str, setting: str) -> str:
     """Return a secret from the environment. Raises ConfigFault, which names the variable and never its value."""
     value = read_variable(variable)
     if not value:
-        raise ConfigFault(f"{setting}: the environment of this process has no {variable}")
+        raise VariableMissing(f"{setting}: the environment of this process has no {variable}")
     if not value.isascii() or any(char <= " " or char == "\x7f" for char in value):
         raise ConfigFault(f"{setting}: {variable} holds blanks or characters that are not ASCII")
     return value

@@ -17,7 +17,7 @@ from psycopg import errors, sql
 
 from perdure.config import IndexConfig
 from perdure.environ import read_variable
-from perdure.errors import ConfigFault, IndexDamaged, IndexMissing, IndexUnreachable
+from perdure.errors import IndexDamaged, IndexMissing, IndexUnreachable, VariableMissing
 from perdure.index.dialect import to_postgres_tables
 from perdure.index.postgres import PostgresIndex, connect, map_errors
 from perdure.index.store import BUSY_MS, SCHEMA, TABLES
@@ -82,7 +82,7 @@ def read_password(config: IndexConfig) -> str:
         return ""
     if password := read_variable(config.password_env):
         return password
-    raise ConfigFault(f"index.password_env: {config.password_env} is not set")
+    raise VariableMissing(f"index.password_env: the environment has no {config.password_env}")
 
 
 class IndexDatabase:

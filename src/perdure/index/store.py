@@ -189,7 +189,7 @@ class IndexConnection:
             try:
                 self.db = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
                 self._configure(writable=writable, create=create)
-            except (apsw.CantOpenError, apsw.IOError, apsw.FullError):
+            except (apsw.CantOpenError, apsw.IOError, apsw.FullError, apsw.ReadOnlyError):
                 if writable or not path.exists():
                     raise
                 self._open_unwritable()

@@ -17,7 +17,7 @@ from typing import Any
 
 from perdure import text
 from perdure.config import CapsConfig, ImagesConfig, read_variable
-from perdure.errors import ConfigFault, ModelBusy, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable
+from perdure.errors import ModelBusy, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable, VariableMissing
 from perdure.models.chat import TokenUsage
 from perdure.models.cost_meter import Meter, ModelCall
 from perdure.models.settings import check_url
@@ -60,7 +60,7 @@ class ImageEndpoint:
     def _post(self, body: bytes) -> bytes:
         key = read_variable(self.config.key_env) if self.config.key_env else None
         if self.config.key_env and not key:
-            raise ConfigFault(f"models.images.key_env: the environment has no {self.config.key_env}")
+            raise VariableMissing(f"models.images.key_env: the environment has no {self.config.key_env}")
         url = check_url(self.config.url, key=key, setting="models.images")
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "perdure"}
         headers |= {"Authorization": f"Bearer {key}"} if key else {}

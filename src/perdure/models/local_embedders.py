@@ -34,7 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perdure.config import EmbedderConfig, read_variable
-from perdure.errors import ConfigFault, RuntimeMissing, WeightsDamaged, WeightsMissing
+from perdure.environ import forbid_reports
+from perdure.errors import ConfigFault, RuntimeMissing, VariableMissing, WeightsDamaged, WeightsMissing
 from perdure.models.embedder import (
     Embedder,
     ModelTag,
@@ -319,6 +320,7 @@ def _open_session(model: Path, threads: int, *, is_for_one_text: bool = False) -
 
 
 def _import_runtime() -> Any:
+    forbid_reports()
     try:
         import onnxruntime  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
@@ -431,7 +433,7 @@ def _make_remote_embedder(config: EmbedderConfig) -> Embedder:
             raise ConfigFault(f"models.embedder.{name} must be set for kind = {config.kind!r}")
     key = read_variable(config.key_env) if config.key_env else None
     if config.key_env and not key:
-        raise ConfigFault(f"models.embedder.key_env: the environment has no {config.key_env}")
+        raise VariableMissing(f"models.embedder.key_env: the environment has no {config.key_env}")
     endpoint = EmbeddingEndpoint(
         dialect=config.kind,
         url=config.url,

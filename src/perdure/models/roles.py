@@ -29,6 +29,7 @@ from perdure.errors import (
     ModelLate,
     RuntimeMissing,
     UsageError,
+    VariableMissing,
 )
 from perdure.models import settings
 from perdure.models.chat import (
@@ -368,7 +369,7 @@ def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
     check_role(setting, config)
     key = read_variable(config.key_env) if config.key_env else None
     if config.key_env and not key:
-        raise ConfigFault(f"{setting}.key_env: the environment has no {config.key_env}")
+        raise VariableMissing(f"{setting}.key_env: the environment has no {config.key_env}")
     return ModelSettings(
         name=f"{config.provider}:{_name_model(config)}",
         model=config.model,

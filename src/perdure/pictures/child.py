@@ -13,6 +13,7 @@ import struct
 import sys
 from typing import BinaryIO, NoReturn
 
+from perdure.environ import forbid_reports
 from perdure.errors import PictureUnreadable
 from perdure.pictures.reader import MAX_BYTES
 
@@ -24,6 +25,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     _limit_process()
+    forbid_reports()
     try:
         from perdure.pictures.rapid import RapidReader
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perdure.capture.events import to_holder_path, to_lock_path
 from perdure.disk import hold_alone, lock_file, write_file
-from perdure.errors import AlreadyServing, Busy
+from perdure.errors import AlreadyServing, Busy, ReadOnlyHome
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def find_resident(home: Path) -> ResidentProcess | None:
     try:
         with lock_file(to_lock_path(home), wait_s=0):
             return None
+    except ReadOnlyHome:  # nobody can serve it here
+        return None
     except Busy:
         pass
     try:

@@ -36,6 +36,7 @@ from perdure.text import format_age
 # describing a home --------------------------------------------------------------------------------------------
 
 LOW_DISK_BYTES = 500_000_000
+NO_INDEX_YET = "none yet; the first import creates it"
 MAX_FAILED_SHARE = 0.05  # of a proxy's requests, without the block that they should have
 Grade = Literal["ok", "notice", "problem"]
 
@@ -147,7 +148,7 @@ def check_disk(home: Home) -> Iterator[HealthCheck]:
 def check_index(home: Home) -> Iterator[HealthCheck]:
     """Check how far the index is behind the archive."""
     if not home.connections.has_index() and home.archive.ledger.get_last_change() == 0:
-        yield HealthCheck("index", "ok", "none yet; the first import creates it")
+        yield HealthCheck("index", "ok", NO_INDEX_YET)
         return
     n_behind = catchup.count_unprojected(home.index(), home.archive)
     state = f"{format_count(n_behind, 'run')} behind" if n_behind else "up to date"

@@ -124,3 +124,11 @@ def test_returning_to_a_list_shows_the_loaded_items(visit) -> None:
     page.go_back()
     page.wait_for_url("**pages=2")
     assert page.locator("#hits [data-item]").count() == shown
+
+
+def test_home_keeps_its_title_when_the_proposals_are_counted(visit) -> None:
+    """A screen reader, a tab and the history name a page by its title."""
+    page = visit("/")
+    page.wait_for_selector("#n-found")
+    page.wait_for_timeout(300)  # the title comes after the content
+    assert page.title() == "Home · Perdure"

@@ -2,6 +2,8 @@
 
 import builtins
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -34,8 +36,6 @@ def test_default_embedder_is_minilm(built):
 
 
 def test_heavy_modules_are_loaded_with_the_first_text(built):
-    import subprocess
-
     code = """
 import sys
 from perdure.config import EmbedderConfig
@@ -44,6 +44,19 @@ print(choose_embedder(EmbedderConfig()).embedder.tag, [m for m in ("onnxruntime"
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "all-minilm-l6-v2-int8@384 []\n"
+
+
+def test_the_runtime_reports_nothing_to_its_maker(built, tmp_path):
+    """Unless told not to, onnxruntime 1.31 keeps a device id and what it will send to Microsoft in the user's cache."""
+    code = """
+from perdure.config import EmbedderConfig
+from perdure.models.local_embedders import choose_embedder
+choose_embedder(EmbedderConfig()).embedder.embed(["tide"], "query")
+"""
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_static_model_is_used_without_onnxruntime(built, monkeypatch):

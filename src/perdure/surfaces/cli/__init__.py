@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import sys
 import threading
@@ -85,9 +86,17 @@ _COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+_OTHER_NAMES = {
+    "init": "start", "setup": "start", "login": "join", "find": "search", "query": "search", "list": "tree",
+    "ls": "tree", "add": "remember", "note": "remember", "delete": "forget", "remove": "forget", "rm": "forget",
+    "help": "--help", "web": "page",
+}  # fmt: skip
+
+
 @click.group(
     cls=LazyGroup,
     table=_COMMANDS,
+    other_names=_OTHER_NAMES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
@@ -109,6 +118,9 @@ def main() -> None:
     """Run the `perdure` command."""
     if sys.platform.startswith("win"):
         sys.exit(f"perdure: {UnsupportedPlatform(sys.platform)}")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what this terminal cannot show becomes "?"
     try:
         cli.main(prog_name="perdure", standalone_mode=True)
     except BrokenPipeError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from perdure.environ import find_home_path
-from perdure.errors import ClientOnly, PerdureError, ThinHome, UsageError
+from perdure.errors import ClientOnly, PerdureError, SystemFault, ThinHome, UsageError
 from perdure.lazy_module import is_left_out
 from perdure.surfaces.units import (
     format_count,
@@ -224,6 +224,10 @@ def command(name: str, *, epilog: str = "") -> Callable[[Callable[..., None]], c
                 if not is_left_out(error):
                     raise
                 _fail(shell, ClientOnly(f"{error.name} is not installed here"))
+            except OSError as error:
+                if error.filename is None:  # a closed pipe, or a fault of ours
+                    raise
+                _fail(shell, SystemFault(f"{error.filename}: {error.strerror}"))
 
         return run
 

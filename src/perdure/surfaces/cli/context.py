@@ -133,19 +133,18 @@ def _count_cacheable_tokens(context: Context) -> int:
     return sum(part.n_tokens for part in context.parts if part.is_cacheable)
 
 
+_EMPTY_FLOOR = "nothing stands before every message yet: `perdure floor edit profile` writes it"
+
+
 def _print_context(shell: Shell, context: Context) -> None:
     """Print everything as a model reads it; above each part a line that is not sent."""
     n_cacheable, is_above = _count_cacheable_tokens(context), True
     for part in context.parts:
         if is_above and not part.is_cacheable:
             is_above = False
-            shell.out.print(
-                _format_rule(
-                    "the text above stays the same during a session, so a provider can cache "
-                    f"it: {format_count(n_cacheable, 'token')}",
-                    "═",
-                )
-            )
+            stays = "the text above stays the same during a session, so a provider can cache it: "
+            caption = f"{stays}{format_count(n_cacheable, 'token')}" if n_cacheable else _EMPTY_FLOOR
+            shell.out.print(_format_rule(caption, "═"))
         shell.out.print(_format_rule(f"{part.name}: {', '.join(_describe_part(part))}", "─"))
         if part.text:
             shell.out.print(text.printable(part.text) + "\n", markup=False)

@@ -327,7 +327,7 @@ def _print_import(
         shell.out.print(f"{format_count(imported.n_unchanged, 'file')} unchanged since the last import.", style="dim")
     if imported.n_rewritten:
         shell.note(
-            f"{format_count(imported.n_rewritten, 'transcript')} changed since the last import; both versions are kept."
+            f"Another version of {format_count(imported.n_rewritten, 'transcript')} was here already; both are kept."
         )
     _print_left_out(shell, imported, paths)
     if embedding[1] and imported.n_runs:

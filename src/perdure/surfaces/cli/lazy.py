@@ -24,11 +24,20 @@ class LazyGroup(click.Group):
     """A click group that takes the command `name` from `name_command` in the module that its table names.
 
     default_command: the command that runs when the command line names none.
+    other_names: what other programs call a command, for the hint at it.
     """
 
-    def __init__(self, *args: Any, table: CommandTable, default_command: str = "", **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        table: CommandTable,
+        default_command: str = "",
+        other_names: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self.table = table
+        self.other_names = other_names or {}
         self.default_command = default_command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -67,7 +76,9 @@ class LazyGroup(click.Group):
         if name not in self.table and not name.startswith("-"):
             from difflib import get_close_matches
 
-            similar = [*(known for known in self.table if known.startswith(name)), *get_close_matches(name, self.table)]
+            similar = [self.other_names[name]] if name in self.other_names else []
+            similar += [known for known in self.table if known.startswith(name)]
+            similar += get_close_matches(name, self.table)
             hint = f" Did you mean {similar[0]!r}?" if similar else ""
             raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -55,7 +55,7 @@ def status_command(shell: Shell) -> None:
         shell.print_json(status, next_actions=[("perdure doctor", "check that everything works")])
     else:
         _print_status(shell, status)
-    if status["index"]["state"] not in ("ready", IndexMissing.code):  # a missing one is made at the next search
+    if status["index"]["state"] not in ("ready", IndexMissing().code):  # a missing one is made at the next search
         sys.exit(1)
 
 
@@ -129,7 +129,8 @@ def _read_index_status(home: Home) -> dict[str, Any]:
             "by_runtime": size.chunks_by_runtime,
         }
     except IndexFault as error:
-        return {"state": error.code, "advice": str(error)}
+        is_empty = isinstance(error, IndexMissing) and home.archive.ledger.get_last_change() == 0
+        return {"state": error.code, "advice": health_checks.NO_INDEX_YET if is_empty else str(error)}
 
 
 def _count_saved_sessions(home: Home) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ def mcp_command(shell: Shell) -> None:
         from perdure.surfaces.mcp.server import build_server
     except ModuleNotFoundError as error:
         raise PackageMissing("pip install 'perdure[mcp]'") from error
+    if sys.stdin.isatty():
+        shell.note("A client runs this command, and talks to it here: docs/mcp.md. Ctrl-D ends it.")
     with shell.open_home(create=True):
         pass  # raises if the home is unusable, before a client waits for an answer
     worker_pool = ThreadedToolRunner(lambda: _open_home(settings.find_home_path(shell.home)))

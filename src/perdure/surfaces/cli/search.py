@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich.text import Text
@@ -31,7 +31,7 @@ from perdure.surfaces.cli.common import (
 )
 from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids
 from perdure.surfaces.trees import draw_trees
-from perdure.types import Filters, Hit, Node, Part, RunView, SearchResult, Turn
+from perdure.types import Filters, Hit, Node, Part, Role, RunView, SearchResult, Turn
 
 _SNIPPET_CHARS = 240
 _RESULT_CHARS = 1200  # of a tool's input or output in `show`, unless --full
@@ -50,6 +50,9 @@ _LIST_FILTERS = (
 )
 
 
+_FILTER_VALUES = {"role": get_args(Role), "kind": ("text", "thinking", "call", "result", "picture")}
+
+
 def add_filter_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that limit a search. Each may be given several times: any value matches; of tags, all must."""
     help_texts = {
@@ -58,8 +61,8 @@ def add_filter_options(function: Callable[..., None]) -> Callable[..., None]:
         "runtime": "Only turns of this client, e.g. claude-code.",
         "machine": "Only turns captured on this machine.",
         "conversation": "Only turns of this conversation.",
-        "role": "Only turns of this role: user, assistant, tool or system.",
-        "kind": "Only this kind of text: text, thinking, call, result or picture.",
+        "role": "Only turns of this role.",
+        "kind": "Only this kind of text.",
         "tag": "Only turns with this tag; with several, all of them.",
         "file": "Only turns that read or wrote this file (its path, or the end of the path).",
         "tool": "Only turns that called this tool.",
@@ -67,7 +70,9 @@ def add_filter_options(function: Callable[..., None]) -> Callable[..., None]:
         "entity": "Only turns that name this person or thing.",
     }
     for name, help_text in reversed(help_texts.items()):
-        function = click.option(f"--{name}", f"f_{name}", multiple=True, help=help_text)(function)
+        values = _FILTER_VALUES.get(name)
+        kind = click.Choice(values) if values else None
+        function = click.option(f"--{name}", f"f_{name}", type=kind, multiple=True, help=help_text)(function)
     function = click.option("--until", "f_until", help="Only turns before this time: a date, or 30m, 12h, 7d, 4w ago.")(
         function
     )
@@ -130,14 +135,14 @@ def run_search(
         shell.begin_loading_model()
     with shell.use_home() as home:
         result, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
+        if not result.hits and not shell.as_json:
+            _print_nothing(shell, home, result, filters)
+            return
     actions = _suggest_after_search(result, is_thin=shell.load_thin_rules() is not None)
     if shell.as_json:
         shell.print_json(_search_to_json(result, query), next_actions=actions)
         return
     _print_notices(shell, result)
-    if not result.hits:
-        shell.out.print("Nothing found.")
-        return
     now = datetime.now(UTC)
     for number, (title, hits) in enumerate(_group_hits(result.hits)):
         shell.out.print(title if number == 0 else Text("\n") + title)
@@ -148,6 +153,22 @@ def run_search(
     if explain:
         _print_explanation(shell, result)
     shell.suggest(actions)
+
+
+def _print_nothing(shell: Shell, home: Home | RemoteHome, result: SearchResult, filters: Filters) -> None:
+    """Say that nothing was found; name the filters that no turn fits, or the way to begin in a home that is empty."""
+    if isinstance(home, Home) and not home.archive.ledger.count_all()[0]:
+        shell.out.print("Nothing is captured here yet. `perdure start` imports the sessions of your agents.")
+        return
+    _print_notices(shell, result)
+    unknown = []
+    for name in _LIST_FILTERS:
+        for value in getattr(filters, f"{name}s"):
+            only: dict[str, Any] = {f"{name}s": (value,)}
+            if not home.search("", filters=Filters(**only), limit=1).hits:
+                unknown.append(f"the {name} {value}")
+    hint = f" No turn here has {' or '.join(unknown)}." if unknown else ""
+    shell.out.print(text.printable(f"Nothing found.{hint}"), markup=False)
 
 
 def _describe_hit(hit: Hit) -> str:
@@ -459,7 +480,10 @@ def tree_command(
         shell.print_json({"runs": [_node_to_json(node, depth) for node, depth in _walk_nodes(nodes)]})
         return
     if not nodes:
-        shell.out.print("No runs yet. `perdure import` captures the transcripts of your agents.")
+        is_limited = bool(since or runtime)
+        shell.out.print(
+            "No run fits." if is_limited else "No runs yet. `perdure import` captures the transcripts of your agents."
+        )
         return
     now = datetime.now(UTC)
     for tree_row in draw_trees(nodes, now, fold=not everything, reader=reader):
