@@ -232,7 +232,9 @@ def recall_cues(
                 tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
             try:
-                recalled = (recaller or recall)(find_candidates(space=pending.space if pending else None), plan, context)
+                recalled = (recaller or recall)(
+                    find_candidates(space=pending.space if pending else None), plan, context
+                )
             except VectorsMissing:
                 pending, has_vector_failed = None, True
                 recalled = (recaller or recall)(find_candidates(), plan, replace(context, vectors=None, model=""))

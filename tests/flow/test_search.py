@@ -358,7 +358,9 @@ def test_run_is_found_by_each_of_its_columns(home, claude):
 @pytest.mark.parametrize(("field", "name"), [("files", "src/buoy.py"), ("tools", "edit"), ("conversations", "s")])
 def test_a_filter_may_name_thousands(home, claude, field, name):
     edit = {"type": "tool_use", "id": "t1", "name": "Edit", "input": {"file_path": "/w/src/buoy.py"}}
-    answer = capture(home, "s", claude("user", "Edit it.", "u1"), claude("assistant", [edit], "u2"), runtime="claude-code")
+    answer = capture(
+        home, "s", claude("user", "Edit it.", "u1"), claude("assistant", [edit], "u2"), runtime="claude-code"
+    )
     names = [f"other-{n}.py" for n in range(40_000)]
     result = home.search("", filters=Filters(**{field: (*names, name)}))
     assert result.hits and {hit.run_id for hit in result.hits} == {answer.run_id}

@@ -212,9 +212,7 @@ def _compare_indexes(
     )
 
 
-def _carry_over(
-    carry: CarryVectors | None, place: IndexPlace, new_index: store.IndexConnection
-) -> tuple[str, ...]:
+def _carry_over(carry: CarryVectors | None, place: IndexPlace, new_index: store.IndexConnection) -> tuple[str, ...]:
     """Give a new index what only the old one knows: which texts left it, and with `carry` its vectors."""
     old_index = _open_or_none(place)
     try:

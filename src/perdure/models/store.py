@@ -112,7 +112,9 @@ class VectorCache:
     def _select_hits(self, tag: ModelTag, hashes: Sequence[bytes]) -> list[tuple[int, tuple[Any, ...]]]:
         query = "SELECT scale, numbers FROM vector WHERE text_sha256 = ? AND model = ?"
         model_id = self._find_model_id(tag)
-        return [(n, row) for n, text_hash in enumerate(hashes) for row in self._db.execute(query, (text_hash, model_id))]
+        return [
+            (n, row) for n, text_hash in enumerate(hashes) for row in self._db.execute(query, (text_hash, model_id))
+        ]
 
     def put(self, tag: ModelTag, hashes: Sequence[bytes], vectors: Vectors) -> None:
         """Store vectors under their texts' hashes; existing ones stay. Durable at the next checkpoint.
