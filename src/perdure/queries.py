@@ -218,8 +218,9 @@ def recall_cues(
         written_ids = own_writes.list_written_here(index, principal, request.session) if request.session else set()
         remarks = Remarks(connections.project_of(request.cwd), scan_text, partial(_list_alike, connections, index))
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
-            space = pending.space if pending else None
-            candidates = IndexCandidates(index, principal, filters, space, request.as_of, connections.config.agent)
+            find_candidates = partial(
+                IndexCandidates, index, principal, filters, as_of=request.as_of, agent=connections.config.agent
+            )
             context = RecallContext(
                 vectors=lambda: pending_rows(pending),
                 model=pending.tag.name if pending else "",
@@ -230,7 +231,13 @@ def recall_cues(
                 limits=connections.config.live.limits,
                 tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
-            recalled = (recaller or recall)(candidates, plan, context)
+            try:
+                recalled = (recaller or recall)(
+                    find_candidates(space=pending.space if pending else None), plan, context
+                )
+            except VectorsMissing:
+                pending, has_vector_failed = None, True
+                recalled = (recaller or recall)(find_candidates(), plan, replace(context, vectors=None, model=""))
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)
     except (IndexFault, Busy) as error:

@@ -6,6 +6,7 @@ offsets are bytes of the source, counted from its first byte, whatever was captu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -211,6 +212,9 @@ class Live:
     loaded_files: tuple[str, ...] = ()  # instructions that the client reads by itself
 
 
+_IN_NO_NAME = re.compile("[\0\ud800-\udfff]")
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
     """The limits of a search. Empty means no limit. Several values of one field mean any of them; of tags, all."""
@@ -235,6 +239,13 @@ class Filters:
     begun_until_at: datetime | None = None  # exclusive
     held: tuple[Live, ...] = ()  # sessions in progress: their own content is left out
     memories: bool = False  # True: find memories as well as turns
+
+    def __post_init__(self) -> None:
+        """Replace NUL and lone surrogates: no name has one, and an index refuses to compare with it."""
+        for name in self.__slots__:
+            values = getattr(self, name)
+            if isinstance(values, tuple) and name != "held" and _IN_NO_NAME.search("".join(values)):
+                object.__setattr__(self, name, tuple(_IN_NO_NAME.sub("\ufffd", value) for value in values))
 
 
 @dataclass(frozen=True, slots=True)

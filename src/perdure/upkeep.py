@@ -28,6 +28,7 @@ from perdure.errors import (
     DamagedRun,
     DiskFull,
     HomeMissing,
+    IndexDamaged,
     IndexFault,
     IndexMissing,
     IndexUnreachable,
@@ -274,10 +275,16 @@ class Upkeep:
             self._make_index_again()
 
     def _make_index_again(self) -> None:
-        had_index = self._connections.has_index()
+        from perdure.index.rebuild import RemovedNames, list_removed, record_removed
+
+        had_index, removed = self._connections.has_index(), RemovedNames([], [])
+        if had_index:
+            with contextlib.suppress(IndexDamaged):
+                removed = list_removed(self._connections.index())
         self._connections.delete_index()
         if had_index:
             self.catch_up()
+            record_removed(self._connections.index(), removed)
             self._show_pictures()
             if self._connections.may_have_vectors():
                 index = self._connections.index()

@@ -404,6 +404,17 @@ def test_future_time_is_replaced_by_the_capture_time(tmp_path):
         assert abs((made.stated_at - run.captured_at).total_seconds()) < 0.01
 
 
+def test_what_is_said_now_counts_after_a_clock_was_ahead(opened):
+    home = opened()
+    for year, port in ((2031, 8001), (2026, 8002)):
+        home.memories.now = lambda year=year: datetime(year, 12, 1, tzinfo=UTC)
+        home.remember(f"The server listens on port {port}.", path="server/port")
+    (current,) = home.memories.list_memories()
+    assert current.text == "The server listens on port 8002."
+    edited = home.memories.edit(current.memory_id, "The server listens on port 8003.")
+    assert edited.is_current and home.memories.list_memories() == [edited]
+
+
 def test_correction_supersedes_the_memory_with_the_same_claim(home):
     """Both claim "never on Fridays" and nothing else that the rules read; who corrects means the day."""
     old = home.remember("We decided to deploy on Thursdays, never on Fridays.", path="release/day")

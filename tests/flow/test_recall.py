@@ -121,6 +121,32 @@ def test_recall_uses_vectors_and_names_their_failure(opened):
     assert broken.degraded == ("vector",) and broken.cues[0].text == TALK[2][1]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("boom"), MemoryError(), OSError(5, "I/O")], ids=repr)
+def test_words_answer_whatever_the_model_runs_into(opened, error):
+    model = FakeEmbedder()
+    home = opened(embedder=model)
+    home.capture(lines(TALK), runtime="messages", session="tides")
+    home.upkeep.embed()
+    model._answers = [error, error]
+    recalled = home.recall("Which port does the server listen on?", now=NOW)
+    assert recalled.degraded == ("vector",) and recalled.cues[0].text == TALK[2][1]
+    result = home.search("server port")
+    assert result.degraded == ("vector",) and result.hits
+
+
+@pytest.mark.index_file("loses the files of vectors beside it")
+def test_words_answer_where_files_of_vectors_were_lost(opened):
+    home = opened(embedder=FakeEmbedder())
+    home.capture(lines(TALK), runtime="messages", session="tides")
+    home.upkeep.embed()
+    home.close()
+    for path in (home.path / "vectors").rglob("*.segment"):
+        path.unlink()
+    again = opened(embedder=FakeEmbedder())
+    recalled = again.recall("Which port does the server listen on?", now=NOW)
+    assert recalled.degraded == ("vector",) and recalled.cues[0].text == TALK[2][1]
+
+
 def test_a_task_is_told_how_the_talk_about_it_ended(opened):
     """The talk opens with the symptom; the decision that closes it shares no word with the task."""
     home = opened()

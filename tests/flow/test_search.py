@@ -355,6 +355,26 @@ def test_run_is_found_by_each_of_its_columns(home, claude):
         assert found.hits and {hit.run_id for hit in found.hits} == {answer.run_id}, (query, filters)
 
 
+@pytest.mark.parametrize(("field", "name"), [("files", "src/buoy.py"), ("tools", "edit"), ("conversations", "s")])
+def test_a_filter_may_name_thousands(home, claude, field, name):
+    edit = {"type": "tool_use", "id": "t1", "name": "Edit", "input": {"file_path": "/w/src/buoy.py"}}
+    answer = capture(
+        home, "s", claude("user", "Edit it.", "u1"), claude("assistant", [edit], "u2"), runtime="claude-code"
+    )
+    names = [f"other-{n}.py" for n in range(40_000)]
+    result = home.search("", filters=Filters(**{field: (*names, name)}))
+    assert result.hits and {hit.run_id for hit in result.hits} == {answer.run_id}
+    assert not home.search("", filters=Filters(**{field: tuple(names)})).hits
+
+
+@pytest.mark.parametrize("name", ["a\0", "\ud800"])
+def test_a_filter_by_a_name_that_nothing_can_have_finds_nothing(home, claude, name):
+    edit = {"type": "tool_use", "id": "t1", "name": "Edit", "input": {"file_path": "/w/src/buoy.py"}}
+    capture(home, "s", claude("user", "Edit it.", "u1"), claude("assistant", [edit], "u2"), runtime="claude-code")
+    for field in ("projects", "conversations", "roles", "tags", "runs", "files", "tools", "entities"):
+        assert not home.search("edit", filters=Filters(**{field: (name,)})).hits
+
+
 # one message, once --------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import perdure
 from perdure.errors import Busy, IndexFault, ModelUnreachable, NotFound, TextRefused, UsageError
-from perdure.index import embed, vector_search
+from perdure.index import embed, store, vector_search
 from perdure.index.encoding import build_embedded_text, hash_embedded_text
 from perdure.models.embedder import quantise
 from perdure.models.store import VectorCache
@@ -492,6 +492,28 @@ def test_no_vector_stays_of_a_text_that_goes_while_it_is_embedded(home, message,
     thread.join()
     with closing(VectorCache(home.path / "cache" / "embeddings.db")) as cache:
         assert cache.count_by_model().get(fake.tag.key, 0) == 0
+
+
+@pytest.mark.index_file("another process keeps old pages of the file in use")
+@pytest.mark.parametrize("way", ["rebuilt", "stale"])
+def test_new_index_knows_what_is_still_to_be_forgotten(filled, fake, opened, way):
+    """Somebody reads while a text is forgotten, so its vector waits in the cache; then the index is made again."""
+    (hit,) = filled.search("lighthouse", mode="keyword").hits
+    with closing(store.open_current(filled.path, writable=False)) as reader, reader.begin_read():
+        reader.select("SELECT count(*) FROM chunk")
+        filled.forgetting.apply(filled.forgetting.plan([hit.turn_id]))
+        if way == "rebuilt":
+            filled.upkeep.rebuild()
+        else:
+            filled.archive.ledger.set_meta("stale-index", "yes")
+            filled.upkeep.drop_stale_index()
+    filled.close()
+    again = opened(embedder=FakeEmbedder())
+    again.upkeep.embed()
+    index = again.index()
+    with closing(VectorCache(again.path / "cache" / "embeddings.db")) as cache:
+        assert cache.count_by_model() == {fake.tag.key: len(set(embed.list_embedded_hashes(index)))}
+    assert index.select("SELECT count(*) FROM gone") == [(0,)]
 
 
 # crashes and company ------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from perdure.archive.manifest import RunRecord
 from perdure.disk import make_folder
-from perdure.errors import Busy, DiskFull, ReadOnlyHome
+from perdure.errors import ArchiveFault, Busy, DiskFull, ReadOnlyHome
 from perdure.sqlite import apsw, is_disk_full, transaction, use_wal
 from perdure.types import Run, Source
 
@@ -60,12 +60,32 @@ def _to_entries(rows: Iterable[tuple[object, ...]]) -> list[LedgerEntry]:
     return [LedgerEntry._make(row) for row in rows]
 
 
+def _make_cursor_class(report_damage: Callable[[apsw.Error], NoReturn]) -> Any:
+    """Return the class of cursors that report damage of the file wherever they meet it. SQLite is loaded by now."""
+
+    class ReportingCursor(apsw.Cursor):  # type: ignore[misc,unused-ignore]
+        def execute(self, *arguments: Any, **options: Any) -> Any:
+            try:
+                return super().execute(*arguments, **options)
+            except (apsw.NotADBError, apsw.CorruptError) as error:
+                report_damage(error)
+
+        def __next__(self) -> Any:
+            try:
+                return super().__next__()
+            except (apsw.NotADBError, apsw.CorruptError) as error:
+                report_damage(error)
+
+    return ReportingCursor
+
+
 class Ledger:
     """One connection to cache/ledger.db. Do not share it between threads."""
 
     def __init__(self, path: Path, *, writable: bool = True) -> None:
         """Open the ledger, or make an empty one; `is_new` then says that the caller must fill it from the archive."""
         self._path = path
+        self._inode: int | None = None  # of the file that is open to write
         if writable:
             make_folder(path.parent)
         self.is_new = False
@@ -77,15 +97,33 @@ class Ledger:
             try:
                 return self._connect()
             except (apsw.NotADBError, apsw.CorruptError):
-                for suffix in ("", "-wal", "-shm"):
-                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                self._delete_files()
                 return self._connect()
+
+    def _delete_files(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+    def _is_in_place(self) -> bool:
+        """Return True if the open file is still the ledger of the home."""
+        try:
+            return self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _report_damage(self, error: apsw.Error) -> NoReturn:
+        """Delete the damaged file: the next opening makes it again. Raises ArchiveFault."""
+        if self._is_in_place():
+            self._delete_files()
+        raise ArchiveFault(f"{self._path} was damaged, and is made again at the next try") from error
 
     def _connect(self) -> apsw.Connection:
         self.db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         self.db.set_busy_timeout(60_000)
         self._path.chmod(0o600)
         self._prepare()
+        self._inode = self._path.stat().st_ino
+        self.db.cursor_factory = _make_cursor_class(self._report_damage)
         return self.db
 
     def _open_to_read(self) -> apsw.Connection:
@@ -126,6 +164,8 @@ class Ledger:
     def _open_transaction(self) -> Iterator[None]:
         """Open one transaction, and turn SQLite's errors into errors that say what to do."""
         with self._map_faults(), transaction(self.db):
+            if self._inode is not None and not self._is_in_place():  # what is written here would be lost
+                raise ArchiveFault(f"{self._path} was made again: open the home again")
             yield
 
     def _prepare(self) -> None:

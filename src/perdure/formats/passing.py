@@ -44,7 +44,7 @@ _TITLE_ASIDE = lazy_re(r"\([^)]*\)|\[[^\]]*\]|\d{4}[- ]\d\d[- ]\d\d")
 _FRONT_ROW = lazy_re(r"[\w.-]+:(?:\s.*)?|[ \t-].*|")
 _MARKUP = lazy_re(r"(?s)(?>[-*_=|:\s]|<!--.*?-->|!\[[^\]]*\]\([^)]*\)|\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\))++")
 _BARE_LINK = lazy_re(rf"{_MARK}(?:\[[^\]]*\]\([^)]*\)|\**[`<]?(?:https?:/)?[\w.@~-]*[/.][\w.@~/-]+)\W*")
-_INDEX_LINE = lazy_re(rf"{_MARK}\W*\[[^\]]*\]\((?:\./)?[^/)]+\.md\)")  # it says again what that note says
+_INDEX_LINE = lazy_re(rf"{_MARK}[^\w\[]*+\[[^\]]*\]\((?:\./)?[^/)]+\.md\)")  # it says again what that note says
 _CALLOUT = lazy_re(
     r">\s*(?:\[!|\W*(?:note|important|warning|caution|tip|hinweis|wichtig|achtung|attention|nota)\b)", re.I
 )
@@ -90,7 +90,7 @@ _REPORT = lazy_re(  # of a run, a day or a round, anywhere in a paragraph
     r"|reversed|shipped)\W{1,4}(?:on |in )?20\d\d-\d\d-\d\d"
     r"|\A\W*(?:rounds?|(?:first|second|third) instance|discovered|found|observed|shipped|reversed)\W+(?:on |at )?\d"
 )
-_COUNT_CHANGE = lazy_re(r"\d[\d.,]*\s*[%kKMG]?\w{0,8}\s*(?:→|->|=>)\s*~?\d|\(was:? \d")
+_COUNT_CHANGE = lazy_re(r"(?<!\d)\d[\d.,]*+\s*+[%kKMG]?\w{0,8}\s*(?:→|->|=>)\s*~?\d|\(was:? \d")
 _DATED = lazy_re(  # an entry of a log, or one that names a commit
     r"(?is)\A.{0,40}?\b20\d\d-\d\d(?:-\d\d)?\b|`(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}`|\A\W*next\b.{0,40}:"
     r"|\A.{0,60}?\((?:done|built|fixed|merged|shipped)\b"

@@ -604,15 +604,13 @@ def _build_facet_test(kind: str, names: Sequence[str]) -> tuple[str, list[object
     """Return a test that the chunk's turn has one of these files (by path or its end), tools, skills or
     entities.
     """
-    path_test = "(value = ? OR substr(value, length(value) - length(?) + 1) = ?)"
-    name_test = path_test if kind == "file" else "lower(value) = lower(?)"
-    values: list[object] = [kind]
-    for name in names:
-        values += [name] if kind != "file" else [name, "/" + name, "/" + name]
-    any_name_test = " OR ".join([name_test] * len(names))
+    name_test = "lower(facet.value) IN (SELECT lower(value) FROM json_each(?))"
+    if kind == "file":
+        name_test = """EXISTS (SELECT 1 FROM json_each(?) AS named WHERE facet.value = named.value
+          OR substr(facet.value, length(facet.value) - length(named.value)) = '/' || named.value)"""
     test = f"""chunk.turn IN (SELECT turn FROM turn_facet JOIN facet ON facet.id = turn_facet.facet
-        WHERE kind = ? AND ({any_name_test}))"""
-    return test, values
+        WHERE facet.kind = ? AND {name_test})"""
+    return test, [kind, json.dumps(list(names))]
 
 
 # passes -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from perdure.archive.archive import Archive
 from perdure.disk import lock_file
@@ -156,8 +156,7 @@ def rebuild_index(
             if carry_pictures is not None:
                 carry_pictures(new_index)
             result = _compare_indexes(place, new_index, archive, catch_up_result, is_resumed=is_resumed)
-            if carry is not None:
-                result = replace(result, differing_vectors=_carry_vectors(carry, place, new_index))
+            result = replace(result, differing_vectors=_carry_over(carry, place, new_index))
             with new_index.begin_write() as db:
                 db.execute("DELETE FROM meta WHERE key = 'building'")
             new_index.checkpoint()
@@ -213,13 +212,36 @@ def _compare_indexes(
     )
 
 
-def _carry_vectors(carry: CarryVectors, place: IndexPlace, new_index: store.IndexConnection) -> tuple[str, ...]:
+def _carry_over(carry: CarryVectors | None, place: IndexPlace, new_index: store.IndexConnection) -> tuple[str, ...]:
+    """Give a new index what only the old one knows: which texts left it, and with `carry` its vectors."""
     old_index = _open_or_none(place)
     try:
-        return carry(old_index, new_index)
+        if old_index is not None:
+            record_removed(new_index, list_removed(old_index))
+        return carry(old_index, new_index) if carry else ()
     finally:
         if old_index is not None:
             old_index.close()
+
+
+class RemovedNames(NamedTuple):
+    """What left an index and may still be in the caches beside it."""
+
+    texts: list[tuple[bytes]]  # hashes
+    pictures: list[tuple[str]]  # digests
+
+
+def list_removed(index: store.IndexConnection) -> RemovedNames:
+    """Return what left an index since the caches were last cleaned."""
+    with index.show_all():
+        return RemovedNames(index.select("SELECT name FROM gone"), index.select("SELECT digest FROM gone_picture"))
+
+
+def record_removed(index: store.IndexConnection, removed: RemovedNames) -> None:
+    """Record in an index what left the one before it, so that the next cleaning still deletes it from the caches."""
+    with index.begin_write() as db:
+        db.executemany("INSERT INTO gone VALUES (?, 0) ON CONFLICT DO NOTHING", removed.texts)
+        db.executemany("INSERT INTO gone_picture VALUES (?) ON CONFLICT DO NOTHING", removed.pictures)
 
 
 def _open_or_none(place: IndexPlace) -> store.IndexConnection | None:

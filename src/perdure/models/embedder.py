@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from perdure.errors import DimensionMismatch, ModelBusy, ModelNonsense, TextRefused
+from perdure.errors import DimensionMismatch, ModelBusy, ModelFault, ModelNonsense, PerdureError, TextRefused
 
 # vectors ------------------------------------------------------------------------------------------------------
 
@@ -141,7 +141,8 @@ class ValidatingEmbedder:
     def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """Return the vectors, checked; see `Embedder.embed`.
 
-        Raises TextRefused if a text gets no finite vector, not even with another beginning.
+        Raises TextRefused if a text gets no finite vector, not even with another beginning, and ModelFault for every
+        error of the other one that is none of Perdure's.
         """
         if not texts:
             return np.zeros((0, self.tag.dimension), np.float32)
@@ -163,7 +164,12 @@ class ValidatingEmbedder:
         return self._embed_checked(texts, kind)
 
     def _embed_checked(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        vectors = self._inner.embed(texts, kind)
+        try:
+            vectors = self._inner.embed(texts, kind)
+        except PerdureError:
+            raise
+        except Exception as error:  # whatever a model runs into, the words are searched
+            raise ModelFault(f"{self.tag}: {type(error).__name__}: {error}") from error
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise ModelNonsense(f"{self.tag}: {vectors.shape} for {len(texts)} texts")
         if vectors.shape[1] != self.tag.dimension:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,8 @@ CREATE TABLE vector(model INTEGER NOT NULL, text_sha256 BLOB NOT NULL, scale REA
   UNIQUE(text_sha256, model))
 """
 
+Result = TypeVar("Result")
+
 
 class CachedVectors(NamedTuple):
     """The vectors that the cache has of some texts."""
@@ -56,14 +58,18 @@ class VectorCache:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._db = self._open()
-        except (apsw.NotADBError, apsw.CorruptError):
-            self._discard()
-            self._db = self._open()
+            self._db = self._open_whole()
         except (apsw.CantOpenError, apsw.ReadOnlyError, OSError) as error:
             raise ReadOnlyHome(str(path)) from error
         except apsw.FullError as error:
             raise DiskFull(str(path)) from error
+
+    def _open_whole(self) -> apsw.Connection:
+        try:
+            return self._open()
+        except (apsw.NotADBError, apsw.CorruptError):
+            self._discard()
+            return self._open()
 
     def _open(self) -> apsw.Connection:
         db = apsw.Connection(str(self._path))
@@ -81,29 +87,48 @@ class VectorCache:
         for suffix in ("", "-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
+    def _run(self, work: Callable[[], Result]) -> Result:
+        """Do some work, one thread at a time. If the file is damaged, begin it again, empty, and do the work there."""
+        with self._lock:
+            try:
+                return work()
+            except (apsw.NotADBError, apsw.CorruptError):
+                self._db.close()
+                self._discard()
+                self._db = self._open()
+                return work()
+
     def close(self) -> None:
         """Release the file."""
         self._db.close()
 
     def get(self, tag: ModelTag, hashes: Sequence[bytes]) -> CachedVectors:
         """Return the cached vectors of texts, given by the texts' hashes."""
-        query = "SELECT scale, numbers FROM vector WHERE text_sha256 = ? AND model = ?"
-        with self._lock:
-            model_id = self._find_model_id(tag)
-            hits = [
-                (n, row) for n, text_hash in enumerate(hashes) for row in self._db.execute(query, (text_hash, model_id))
-            ]
+        hits = self._run(lambda: self._select_hits(tag, hashes))
         values = np.frombuffer(b"".join(row[1] for _, row in hits), np.int8).reshape(len(hits), tag.dimension)
         scales = np.array([row[0] for _, row in hits], np.float32)
         return CachedVectors(np.array([n for n, _ in hits], np.intp), QuantisedVectors(values, scales))
 
+    def _select_hits(self, tag: ModelTag, hashes: Sequence[bytes]) -> list[tuple[int, tuple[Any, ...]]]:
+        query = "SELECT scale, numbers FROM vector WHERE text_sha256 = ? AND model = ?"
+        model_id = self._find_model_id(tag)
+        return [
+            (n, row) for n, text_hash in enumerate(hashes) for row in self._db.execute(query, (text_hash, model_id))
+        ]
+
     def put(self, tag: ModelTag, hashes: Sequence[bytes], vectors: Vectors) -> None:
-        """Store vectors under their texts' hashes; existing ones stay. Durable at the next checkpoint."""
+        """Store vectors under their texts' hashes; existing ones stay. Durable at the next checkpoint.
+
+        Raises Busy, DiskFull.
+        """
         values, scales = quantise(vectors)
-        with self._lock, _write_transaction(self._db, self._path):
+        rows = [(h, float(s), v.tobytes()) for h, s, v in zip(hashes, scales, values, strict=True)]
+        self._run(lambda: self._insert(tag, rows))
+
+    def _insert(self, tag: ModelTag, rows: Sequence[tuple[bytes, float, bytes]]) -> None:
+        with _write_transaction(self._db, self._path):
             model_id = self._find_or_add_model(tag)
-            rows = [(model_id, h, float(s), v.tobytes()) for h, s, v in zip(hashes, scales, values, strict=True)]
-            self._db.executemany("INSERT OR IGNORE INTO vector VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT OR IGNORE INTO vector VALUES (?, ?, ?, ?)", [(model_id, *row) for row in rows])
 
     def forget(self, hashes: Iterable[bytes]) -> int:
         """Delete every model's vectors of these texts, also from the log beside the file. Return how many there
@@ -111,26 +136,25 @@ class VectorCache:
 
         Raises Busy if another process reads the old ones for too long; they are deleted then, but not yet wiped.
         """
-        return self._delete("IN", hashes)
+        listed = list(hashes)
+        return self._run(lambda: self._delete("IN", listed))
 
     def forget_others(self, hashes: Iterable[bytes]) -> int:
         """Delete the vectors of all texts but these, as `forget` does."""
-        return self._delete("NOT IN", hashes)
+        listed = list(hashes)
+        return self._run(lambda: self._delete("NOT IN", listed))
 
-    def _delete(self, condition: str, hashes: Iterable[bytes]) -> int:
-        with self._lock:
-            self._db.execute("CREATE TEMP TABLE given(text_sha256 BLOB PRIMARY KEY) WITHOUT ROWID")
-            try:
-                self._db.executemany("INSERT OR IGNORE INTO given VALUES (?)", [(h,) for h in hashes])
-                n_changes_before = self._db.total_changes()
-                with _write_transaction(self._db, self._path):
-                    self._db.execute(
-                        f"DELETE FROM vector WHERE text_sha256 {condition} (SELECT text_sha256 FROM given)"
-                    )
-                n_deleted = self._db.total_changes() - n_changes_before
-            finally:
-                self._db.execute("DROP TABLE given")
-            (is_blocked, _, _) = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+    def _delete(self, condition: str, hashes: Sequence[bytes]) -> int:
+        self._db.execute("CREATE TEMP TABLE given(text_sha256 BLOB PRIMARY KEY) WITHOUT ROWID")
+        try:
+            self._db.executemany("INSERT OR IGNORE INTO given VALUES (?)", [(h,) for h in hashes])
+            n_changes_before = self._db.total_changes()
+            with _write_transaction(self._db, self._path):
+                self._db.execute(f"DELETE FROM vector WHERE text_sha256 {condition} (SELECT text_sha256 FROM given)")
+            n_deleted = self._db.total_changes() - n_changes_before
+        finally:
+            self._db.execute("DROP TABLE given")
+        (is_blocked, _, _) = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
         if is_blocked:
             raise Busy(str(self._path))
         return n_deleted
@@ -138,8 +162,7 @@ class VectorCache:
     def count_by_model(self) -> dict[str, int]:
         """Return the number of vectors of each model, by its tag's key."""
         query = "SELECT key, count(text_sha256) FROM model LEFT JOIN vector ON vector.model = model.id GROUP BY key"
-        with self._lock:
-            return dict(self._db.execute(query))
+        return self._run(lambda: dict(self._db.execute(query)))
 
     def drop_model(self, tag: ModelTag) -> None:
         """Delete all vectors of a model, e.g. of one that was replaced."""
@@ -163,12 +186,14 @@ class VectorCache:
 
 @contextlib.contextmanager
 def _write_transaction(db: apsw.Connection, path: Path) -> Iterator[None]:
-    """Run one write transaction. Raises Busy."""
+    """Run one write transaction. Raises Busy, DiskFull."""
     try:
         with transaction(db):
             yield
     except apsw.BusyError as error:
         raise Busy(str(path)) from error
+    except apsw.FullError as error:
+        raise DiskFull(str(path)) from error
 
 
 def _make_tables(db: apsw.Connection) -> None:

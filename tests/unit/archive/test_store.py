@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.archive.store import Ledger
+from perdure.errors import ArchiveFault
 from perdure.types import Run, Source
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,6 +71,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from perdure.archive.store import Ledger
+from perdure.errors import ArchiveFault
 from perdure.types import Run, Source
 who, ledger = int(sys.argv[2]), Ledger(Path(sys.argv[1]))
 at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,3 +92,24 @@ def test_processes_that_write_at_once(ledger, tmp_path):
     assert [process.wait(timeout=60) for process in running] == [0] * 4
     assert [held.change for held in ledger.list_changes(0)] == list(range(1, 161))
     assert len(ledger.list_applied()) == 160 and ledger.get_seen("/x3/39") == (39, 39, "")
+
+
+def test_damaged_pages_are_made_again_at_the_next_opening(tmp_path):
+    """The header is whole, so the file opens; a run that is committed into a deleted file would be lost."""
+    path = tmp_path / "cache" / "ledger.db"
+    ledger = Ledger(path)
+    ledger.commit([run(n, 10 * n, 10 * n + 10) for n in range(300)])
+    ledger.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:8192] + b"\xa5" * (len(content) - 8192))
+    damaged, other = Ledger(path), Ledger(path)
+    with pytest.raises(ArchiveFault, match="made again"):
+        damaged.list_changes(0)
+    again = Ledger(path)
+    assert again.is_new
+    with pytest.raises(ArchiveFault, match="made again"):
+        other.set_meta("key", "value")
+    again.commit([run(1, 0, 10)])
+    assert again.get_end(SOURCE) == 10
+    for opened in (damaged, other, again):
+        opened.close()

@@ -211,3 +211,11 @@ def test_long_hostile_text_takes_no_time(piece):
     find_passing_sign([paragraph], paragraph)
     lacks_rule("feedback", paragraph)
     assert time.process_time() - start_s < 1
+
+
+@pytest.mark.parametrize("paragraph", ["0" * 2000, "[" * 50_000], ids=["digits", "brackets"])
+def test_a_line_of_one_sign_takes_no_time(paragraph):
+    start_s = time.process_time()
+    for _ in range(5):
+        find_passing_sign([], paragraph)
+    assert time.process_time() - start_s < 1

@@ -96,6 +96,27 @@ def test_damaged_file_is_rebuilt(tmp_path, content):
     cache.close()
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_file_with_damaged_pages_is_begun_again(tmp_path, is_open):
+    """Its header is whole, so that it opens; a forgotten text must be gone all the same."""
+    path, fake = tmp_path / "embeddings.db", FakeEmbedder(dimension=384)
+    cache = VectorCache(path)
+    put(cache, fake, *map(str, range(200)))
+    cache._db.wal_checkpoint(mode=3)
+    content = path.read_bytes()
+    cache._db.release_memory()
+    if not is_open:
+        cache.close()
+    path.write_bytes(content[:8192] + b"\xa5" * (len(content) - 8192))
+    if not is_open:
+        cache = VectorCache(path)
+    cache.forget(names("7"))
+    assert len(cache.get(fake.tag, names("7")).positions) == 0
+    put(cache, fake, "8")
+    assert cache.count_by_model() == {fake.tag.key: 1}
+    cache.close()
+
+
 def test_file_of_another_version_is_rebuilt(cache, tmp_path):
     put(cache, FakeEmbedder(), "one")
     cache._db.pragma("user_version", 99)
