@@ -254,7 +254,8 @@ def list_choices(home: Home) -> dict[str, list[tuple[str, str]]]:
     options = {}
     for name in _FIELDS:
         names = home.runs.names(cast(Any, name))
-        options[name] = [("", "any"), *((to_key(value) or NO_PROJECT, describe_filter(name, value)) for value in names)]
+        labels = visits.make_distinct_labels(names, lambda value, field=name: describe_filter(field, value))
+        options[name] = [("", "any"), *((to_key(value) or NO_PROJECT, labels[value]) for value in names)]
     return options
 
 
