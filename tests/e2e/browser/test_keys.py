@@ -132,3 +132,23 @@ def test_home_keeps_its_title_when_the_proposals_are_counted(visit) -> None:
     page.wait_for_selector("#n-found")
     page.wait_for_timeout(300)  # the title comes after the content
     assert page.title() == "Home · Perdure"
+
+
+def test_every_place_is_in_sight_on_a_narrow_phone(visit) -> None:
+    page = visit("/", viewport={"width": 360, "height": 740})
+    rights = page.evaluate("[...document.querySelectorAll('.side a')].map(at => at.getBoundingClientRect().right)")
+    assert len(rights) == 7 and max(rights) <= 360
+
+
+def test_text_is_read_in_its_own_direction(visit, site) -> None:
+    with site.open() as home:
+        hebrew = home.remember("מה מצב השרת?", path="server/hebrew")
+        english = home.remember("How is the server?", path="server/english")
+    ends = """() => {
+      const heading = document.querySelector("h1"), words = document.createRange();
+      words.selectNodeContents(heading);
+      return [words, heading].map(one => one.getBoundingClientRect()).map(box => [box.left, box.right]);
+    }"""
+    for memory, side in ((hebrew, 1), (english, 0)):
+        words, heading = visit(f"/memories/{memory.memory_id}").evaluate(ends)
+        assert words[side] == pytest.approx(heading[side], abs=2) and words[1 - side] != heading[1 - side]

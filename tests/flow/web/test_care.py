@@ -137,6 +137,32 @@ def test_unknown_grantee_is_asked_about(visitor):
     assert "bbo may read" in visitor.post("/sharing", {**wanted, "sure": "bbo"}).text("[role=status]")
 
 
+def test_project_without_sessions_is_asked_about(house):
+    home = house()
+    visitor, _ = home.visitor(), home.let_in()
+    path = next(path for path in home.opened.runs.projects() if path and "/" in path.strip("/"))
+    wanted = {"grantee": "bob", "scope": "project", "value": path.rpartition("/")[2]}
+    seen = visitor.post("/sharing", wanted)
+    assert "None of your sessions is in the project" in seen.text("[role=alert]") and path in seen.text("[role=alert]")
+    assert seen.fields("main form")["value"] == wanted["value"] and "You have no grants." in seen.text()
+    assert "bob may read" in visitor.post("/sharing", {**wanted, "sure_project": wanted["value"]}).text("[role=status]")
+    assert "bob may read" in visitor.post("/sharing", {**wanted, "value": f"{path}/"}).text("[role=status]")
+
+
+def test_unknown_member_of_a_team_is_asked_about(house):
+    home = house()
+    home.opened.sharing.teams.set_rule("harbour")
+    visitor, _ = home.visitor(), home.let_in()
+    wanted = {"user": "bbo", "reviewer": "1"}
+    seen = visitor.post("/sharing/teams/harbour/members", wanted)
+    assert "This home has no user bbo" in seen.text("[role=alert]")
+    assert seen.tree.css_first("input[name=reviewer][checked]") is not None
+    assert home.opened.sharing.teams.get_team("harbour").find_member("bbo") is None
+    for fields in ({**wanted, "sure": "bbo"}, {"user": "bob"}):
+        done = visitor.post("/sharing/teams/harbour/members", fields)
+        assert f"{fields['user']} is a member of harbour." in done.text("[role=status]")
+
+
 def test_refused_grant_is_explained_and_the_form_keeps_its_input(visitor):
     with opened(visitor) as home:
         home.sharing.machines.register("bob", "phone")

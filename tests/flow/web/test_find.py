@@ -144,6 +144,19 @@ def test_wrong_time_is_reported_at_its_field_and_input_is_kept(visitor):
     assert visitor.get("/search?q=tide&cursor=x").status == 400
 
 
+def test_projects_of_the_same_name_can_be_told_apart(house, ago):
+    def prepare(home):
+        for folder in ("/home/ada/orchard", "/srv/orchard"):
+            data = line("user", "Which quince is ripe?", ago(days=1))
+            home.capture(data, runtime="messages", session=folder.replace("/", "-"), cwd=folder)
+
+    visitor = house(prepare=prepare).visitor()
+    options = visitor.get("/runs").texts("select[name=project] option")
+    assert {"/home/ada/orchard", "/srv/orchard"} <= set(options) and "orchard" not in options
+    values = " ".join(visitor.get("/search?q=quince&mode=keyword").texts(".facets .grow"))
+    assert "/home/ada/orchard" in values and "/srv/orchard" in values
+
+
 def test_empty_search_page_gives_advice(visitor):
     seen = visitor.get("/search")
     assert "Newest sessions" in seen.texts("h2") and seen.links(".list a")[0].startswith("/runs/")

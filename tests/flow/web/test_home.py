@@ -4,14 +4,20 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from starlette.datastructures import QueryParams
 
 import perdure
 from perdure.capture.events import HookEvent
 from perdure.memories.store import MemoryDraft
+from perdure.surfaces.web import render
 from perdure.surfaces.web.routes import NAVIGATION
+from perdure.surfaces.web.views.home import show_home
+from perdure.surfaces.web.visits import Visit
 from perdure.turn import answer_event
+from perdure.types import Identity
 
 QUESTION = "Which port does the tide server listen on?"
 KEPT = "How long clients keep their sessions"
@@ -90,6 +96,35 @@ def test_home_shows_what_waits(house):
     seen = home.visitor().get("/")
     assert "1 proposed edit of the floor: you decide" in section(seen, "Waiting")
     assert "/floor/proposals" in seen.links() and "/proposals" in seen.links()
+
+
+def drawn_home(place, user):
+    """The first page as the server draws it while two runs of some users wait for the index."""
+    with perdure.open(place, user=user, read_only=True) as home:
+        server, now = SimpleNamespace(read_health=lambda: {"behind": 2}), datetime.now(UTC)
+        identity = Identity(user, "laptop", "", is_admin=user == "ada")
+        page = show_home(Visit(server, identity, home, {}, QueryParams(), {}, now, None))
+        rest = {"visitor": None, "csrf": "", "notice": "", "here": "/", "nav": "home", "setting": None, "now": now}
+        return render.render_page(page.template, {**rest, "navigation": [], **page.values}).decode()
+
+
+@pytest.mark.index_file("it deletes the file")
+def test_home_that_is_being_indexed_is_not_called_empty(tmp_path):
+    data = json.dumps({"role": "user", "content": "hello there"}).encode() + b"\n"
+    with perdure.open(tmp_path, user="ada") as home:
+        home.capture(data, runtime="messages", session="s1")
+        home.capture(data, runtime="messages", session="s2")
+    (tmp_path / "index.db").unlink()
+    seen = drawn_home(tmp_path, "ada")
+    assert "2 captured runs are not indexed yet." in seen and "This home is empty." not in seen
+    assert "This home is empty." in drawn_home(tmp_path, "bob")
+
+
+def test_home_counts_no_runs_of_another_user(tmp_path):
+    with perdure.open(tmp_path, user="bob") as home:
+        home.upkeep.catch_up()
+        home.remember("The quay is closed on Mondays.")
+    assert "to be indexed" not in drawn_home(tmp_path, "bob")
 
 
 def test_home_counts_what_waits_for_a_decision(house):

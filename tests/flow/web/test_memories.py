@@ -82,6 +82,20 @@ def test_search_marks_words_and_hides_old_memories_by_default(visitor):
     assert "The tide server listens on port 8642." in visitor.get("/memories?q=tide+server&all=1").texts("a.words")
 
 
+def test_search_continues_and_shows_everything_once(come):
+    def prepare(home):
+        for number in range(60):
+            home.remember(f"Sluice {number} opens at six.", path=f"sluice/{number}")
+
+    visitor = come(prepare)
+    seen = visitor.get("/memories?q=sluice")
+    (link,) = seen.links("#shelves-more a")
+    following = visitor.get(link)
+    shown = [*seen.texts("#shelves a.words"), *following.texts("#shelves a.words")]
+    assert seen.text("[role=status]") == "best first, by words and by meaning"
+    assert len(shown) == len(set(shown)) == 60 and not following.links("#shelves-more a")
+
+
 def test_search_without_a_result_gives_advice(visitor):
     seen = visitor.get("/memories?q=zeppelin")
     assert "No memory matches." in seen.text()
@@ -234,6 +248,11 @@ def test_already_superseded_memory_is_not_replaced_again(visitor):
     late = visitor.post(at(old) + "/edit", text="It listens on port 7000.", kind="fact", path=old.path)
     assert late.status == 400 and named(visitor, old.path).text == "It listens on port 9001."
     assert "9001" in late.text("#memory-state")  # what took its place is a click away
+    assert "replaced while you wrote" in late.text(".correct [role=alert]")
+    assert late.fields(".correct form")["text"] == "It listens on port 7000."  # typed in the other tab, not lost
+    (form,) = late.tree.css("form#correct")
+    visitor.post(form.attributes["action"], text="It listens on port 7000.", kind="fact", path=old.path)
+    assert named(visitor, old.path).text == "It listens on port 7000."
 
 
 def test_kind_path_and_project_change_without_new_words(visitor):

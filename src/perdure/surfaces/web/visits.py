@@ -172,6 +172,17 @@ def to_options(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(to_key(name), mask_name(name)) for name in names]
 
 
+def make_distinct_labels(names: Iterable[str], describe: Callable[[str], str]) -> dict[str, str]:
+    """Return name -> label: of names that would get the same label, the whole name.
+
+    >>> make_distinct_labels(["/a/cli", "/b/cli", "/a/tide"], lambda path: path.rpartition("/")[2])
+    {'/a/cli': '/a/cli', '/b/cli': '/b/cli', '/a/tide': 'tide'}
+    """
+    labels = {name: describe(name) for name in names}
+    counts = Counter(labels.values())
+    return {name: label if counts[label] == 1 else mask_name(name) for name, label in labels.items()}
+
+
 # links and sessions -------------------------------------------------------------------------------------------
 
 LINK_S = 600.0  # a link is valid this long

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
@@ -254,7 +255,8 @@ def list_choices(home: Home) -> dict[str, list[tuple[str, str]]]:
     options = {}
     for name in _FIELDS:
         names = home.runs.names(cast(Any, name))
-        options[name] = [("", "any"), *((to_key(value) or NO_PROJECT, describe_filter(name, value)) for value in names)]
+        labels = visits.make_distinct_labels(names, partial(describe_filter, name))
+        options[name] = [("", "any"), *((to_key(value) or NO_PROJECT, labels[value]) for value in names)]
     return options
 
 

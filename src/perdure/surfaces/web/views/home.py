@@ -18,6 +18,8 @@ from perdure.archive.journal import JournalEvent
 from perdure.clients import retention
 from perdure.clients.retention import Retention
 from perdure.errors import IndexFault
+from perdure.home import Home
+from perdure.index import catchup
 from perdure.index.injections import Injection
 from perdure.index.memory_rows import ListRange, MemoryFilter
 from perdure.surfaces.units import describe_retention, format_count
@@ -67,12 +69,21 @@ class WaitingItem(NamedTuple):
 def show_home(visit: Visit) -> HtmlPage:
     """Show the first page."""
     values: dict[str, Any] = {"title": "Home", "belief": memory_display, "problems": _list_problems(visit)}
+    values["n_behind"] = _count_behind(visit.home)
     with contextlib.suppress(IndexFault):
-        return HtmlPage("home.html", {**values, "is_empty": False, **_collect_day(visit)})
+        return HtmlPage("home.html", {**values, **_collect_day(visit, values["n_behind"])})
     return HtmlPage("home.html", {**values, "is_empty": True})
 
 
-def _collect_day(visit: Visit) -> dict[str, Any]:
+def _count_behind(home: Home) -> int:
+    """Count the visitor's own runs that are not indexed yet: all of them if there is no index."""
+    try:
+        return catchup.count_unprojected(home.index(), home.archive, home.user)
+    except IndexFault:
+        return home.archive.ledger.count_after(0, home.user)
+
+
+def _collect_day(visit: Visit, n_behind: int) -> dict[str, Any]:
     home, midnight = visit.home, visit.now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
     newest = home.memories.injections.list_newest(limit=_MAX_COUNTED)
     injections = [injection for injection in newest if injection.at >= midnight]
@@ -87,7 +98,7 @@ def _collect_day(visit: Visit) -> dict[str, Any]:
         "earlier": [] if learnt else home.memories.list_page(MemoryFilter(), ListRange(0, 3), order="newest"),
         "counts": count_recalls(injections, home.memories.labels(midnight)),
         "recalls": recall.to_injection_rows(visit, newest[:_MAX_RECALLS]),
-        "waiting": list(_list_waiting(visit)),
+        "waiting": list(_list_waiting(visit, n_behind)),
         "can_count_proposals": n_memories <= memories.MAX_COUNTED,
         "sessions": sessions,
         "kept": _list_retentions(visit),
@@ -162,11 +173,11 @@ def _read_report(visit: Visit) -> dict[str, Any]:
     return {}
 
 
-def _list_waiting(visit: Visit) -> Iterator[WaitingItem]:
+def _list_waiting(visit: Visit, n_behind: int) -> Iterator[WaitingItem]:
     report = _read_report(visit)
     if visit.identity.is_admin and (n_captures := report.get("outbox", {}).get("files", 0)):
         yield WaitingItem(format_count(n_captures, "capture"), "to be archived: this takes seconds", "/health")
-    if n_behind := report.get("behind", 0):
+    if n_behind:
         yield WaitingItem(format_count(n_behind, "run"), "to be indexed: search does not find them yet", "/health")
     if n_chunks := visit.home.upkeep.count_unembedded():
         note = "to be embedded: search finds their words, not yet their meaning"

@@ -45,7 +45,7 @@ def show_memories(visit: Visit) -> HtmlPage:
     order: MemoryOrder = "newest" if params.get("order") == "newest" else "subject"
     is_shared = params.get("whose") == "shared"
     if words:
-        page_memories, has_more = _search_memories(visit, words, filters, is_shared=is_shared), False
+        page_memories, has_more = _search_memories(visit, words, filters, is_shared=is_shared)
     else:
         page_memories, has_more = _list_memories(visit, filters, order, is_shared=is_shared)
     values = {
@@ -99,11 +99,13 @@ def _to_list_url(visit: Visit, **changed: Any) -> str:
     return f"/memories?{query}" if query else "/memories"
 
 
-def _search_memories(visit: Visit, words: str, filters: MemoryFilter, *, is_shared: bool) -> list[Memory]:
-    """Search memories by words, best first."""
+def _search_memories(visit: Visit, words: str, filters: MemoryFilter, *, is_shared: bool) -> tuple[list[Memory], bool]:
+    """Search memories by words and by meaning. Return (one page, best first; True if more follow)."""
     hits = visit.home.memories.search(words, limit=_MAX_SEARCHED, every=filters.every)
     selected = [hit.memory for hit in hits if memory_display.is_match(hit.memory, filters)]
-    return [memory for memory in selected if memory.shared_by or not is_shared][:_PAGE_MEMORIES]
+    found = [memory for memory in selected if memory.shared_by or not is_shared]
+    offset, n = _parse_from(visit), _PAGE_MEMORIES * parse_page_count(visit.query)
+    return found[offset : offset + n], len(found) > offset + n
 
 
 def _list_memories(

@@ -183,7 +183,9 @@ def edit_memory(visit: Visit) -> ViewResult:
 def _apply_edit(visit: Visit, old: Memory, typed_values: Mapping[str, str]) -> Memory:
     """Return the memory believed after an edit. Raises UsageError, changing nothing, if it cannot be stored."""
     if old.superseded_by is not None:
-        raise UsageError("a newer memory has replaced this one: correct the newer memory")
+        raise UsageError(
+            "this memory was replaced while you wrote. Your text is below: save it, and it replaces the newer one"
+        )
     new_fields = {
         "kind": typed_values["kind"],
         "path": typed_values["path"].strip(),

@@ -475,10 +475,11 @@ def list_groups(question: SearchQuestion, facets: Facets) -> Iterator[FacetGroup
 
 def _list_values(question: SearchQuestion, facet: str, counts: Mapping[str, int]) -> Iterator[FilterLink]:
     chosen = question.chosen.get(facet, ())
+    labels = visits.make_distinct_labels(counts, lambda value: describe_value(facet, value))
     for value, n in counts.items():
         address_value = value or NO_PROJECT
         yield FilterLink(
-            describe_value(facet, value),
+            labels[value],
             question.toggle_href(facet, address_value),
             n,
             address_value in chosen,

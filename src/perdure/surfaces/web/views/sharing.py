@@ -19,8 +19,9 @@ from perdure.surfaces import health_checks, units
 from perdure.surfaces.health_checks import count_covered_runs
 from perdure.surfaces.units import format_count, format_time
 from perdure.surfaces.web import visits
-from perdure.surfaces.web.render import mask_name
+from perdure.surfaces.web.render import mask_name, to_key
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit
+from perdure.text import shorten_project
 from perdure.types import GrantScope
 
 SCOPES = (("project", "a project"), ("tag", "a tag"), ("run", "a run"), ("agent", "an agent"))
@@ -44,6 +45,8 @@ class GrantForm:
     value: str = ""
     until: str = ""
     is_unknown: bool = False  # no user here has this name
+    is_new_project: bool = False  # none of the visitor's runs is in it
+    similar: Sequence[str] = ()  # projects that lists show under this name
 
 
 def show_sharing(visit: Visit) -> HtmlPage:
@@ -106,8 +109,9 @@ def give_grant(visit: Visit) -> ViewResult:
     try:
         if form.scope not in get_args(GrantScope):
             raise UsageError(f"{form.scope!r} cannot be shared")
-        if not _is_known_user(visit, form.grantee) and visit.form.get("sure") != form.grantee:
-            return _make_sharing_page(visit, replace(form, is_unknown=True))
+        form = _find_doubts(visit, form)
+        if form.is_unknown or form.is_new_project:
+            return _make_sharing_page(visit, form)
         until_at = units.parse_future_moment(form.until or None, now=visit.now)
         grant_state = visit.home.sharing.share(
             form.grantee, cast(GrantScope, form.scope), form.value, until_at=until_at
@@ -125,7 +129,18 @@ def give_grant(visit: Visit) -> ViewResult:
     )
 
 
-def _is_known_user(visit: Visit, name: str) -> bool:
+def _find_doubts(visit: Visit, form: GrantForm) -> GrantForm:
+    """Return the form with what its writer should confirm: a grant for nobody, or of a project without runs."""
+    is_unknown = not is_known_user(visit, form.grantee) and visit.form.get("sure") != form.grantee
+    projects = _list_projects(visit.home)
+    path = form.value.rstrip("/") or form.value
+    if form.scope != "project" or path in projects or visit.form.get("sure_project") == to_key(form.value):
+        return replace(form, is_unknown=is_unknown)
+    similar = [project for project in projects if shorten_project(project) == path]
+    return replace(form, is_unknown=is_unknown, is_new_project=True, similar=similar)
+
+
+def is_known_user(visit: Visit, name: str) -> bool:
     """Return True for a team, and if a user of this name has anything here, or a machine that may connect for them."""
     return (
         name.startswith(TEAM_SIGN)

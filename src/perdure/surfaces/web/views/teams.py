@@ -15,7 +15,7 @@ from perdure.errors import NotFound, UsageError
 from perdure.sharing.access_picture import AccessColumn, AccessPicture, AccessRight
 from perdure.sharing.grants import BEGINNING, Team
 from perdure.surfaces.web import visits
-from perdure.surfaces.web.views.sharing import describe_grant
+from perdure.surfaces.web.views.sharing import describe_grant, is_known_user
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit
 
 _PAGE_ROWS = 40  # people in one answer
@@ -138,16 +138,18 @@ def _get_team(visit: Visit) -> Team:
     return team
 
 
-def _make_team_page(visit: Visit, team: Team, error: str = "", user: str = "") -> HtmlPage:
+def _make_team_page(visit: Visit, team: Team, error: str = "", user: str = "", *, is_unknown: bool = False) -> HtmlPage:
     records = [record for record in visit.home.sharing.teams.list_grants(team.name) if record.is_in_force(visit.now)]
     values = {"title": f"Team {team.name}", "team": team, "records": records, "error": error, "user": user}
-    values |= {"describe": describe_grant}
+    values |= {"describe": describe_grant, "is_unknown": is_unknown, "is_reviewer": visit.form.get("reviewer") == "1"}
     return HtmlPage("team.html", values, 400 if error else 200)
 
 
 def add_member(visit: Visit) -> ViewResult:
     """Add a member, or change whether they review."""
     team, user = _get_team(visit), visit.form.get("user", "").strip()
+    if user and not is_known_user(visit, user) and visit.form.get("sure") != user:
+        return _make_team_page(visit, team, user=user, is_unknown=True)
     try:
         visit.home.sharing.teams.add(team.name, user, is_reviewer=visit.form.get("reviewer") == "1")
     except UsageError as error:
