@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Literal
 
@@ -269,7 +269,39 @@ def _decode_run(raw: bytes) -> JobRun | None:
         return None
 
 
+class LocalZone(tzinfo):
+    """This machine's time zone, with the days on which its clocks change. `astimezone()` alone gives the offset of one
+    moment, by which what ran in summer ran an hour earlier once the clocks are put back, and would be due again.
+    """
+
+    def utcoffset(self, at: datetime | None) -> timedelta | None:
+        """Return the offset at a moment of this zone."""
+        return at.replace(tzinfo=None).astimezone().utcoffset() if at else None
+
+    def tzname(self, at: datetime | None) -> str | None:
+        """Return the name of the offset."""
+        return at.replace(tzinfo=None).astimezone().tzname() if at else None
+
+    def dst(self, at: datetime | None) -> timedelta | None:  # noqa: ARG002 - nobody asks
+        """Return None: it is not known which part of the offset is for summer."""
+        return None
+
+    def fromutc(self, at: datetime) -> datetime:
+        """Return a moment in this zone; of an hour that comes twice it says which."""
+        return datetime.fromtimestamp(at.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
+
+
+LOCAL_ZONE = LocalZone()
+
+
+def read_clock() -> datetime:
+    """Return the time, in this machine's time zone."""
+    return datetime.now(LOCAL_ZONE)
+
+
 GRACE_S = 90  # later than this after its time, a run counts as missed
+
+MAX_AHEAD = timedelta(hours=1)  # further in the future, a start was noted by a clock that was wrong
 
 MissedRuns = Literal["skip", "once"]  # for missed runs: no run, or one run for all of them
 
@@ -303,7 +335,16 @@ def find_latest_time(expression: str, now: datetime) -> datetime | None:
     >>> str(find_latest_time("30 3 * * *", datetime(2026, 1, 2, 3, 30)))
     '2026-01-02 03:30:00'
     """
-    return next(CronSim(expression, now + timedelta(seconds=1), reverse=True), None) if expression else None
+    inclusive = now.replace(microsecond=now.microsecond or 1)  # cronsim begins with the second itself; `+` would forget
+    return next(CronSim(expression, inclusive, reverse=True), None) if expression else None  # which of two hours it is
+
+
+def find_last_start(moments: Iterable[datetime], now: datetime) -> datetime:
+    """Return the last of the moments at which a job began, or was first known.
+
+    One far in the future does not count: a clock that was wrong would keep the job from running until then.
+    """
+    return max((at for at in moments if at - now <= MAX_AHEAD), default=now - timedelta(seconds=GRACE_S))
 
 
 def is_due(expression: str, *, since: datetime, now: datetime, missed: MissedRuns) -> bool:
@@ -315,9 +356,10 @@ def is_due(expression: str, *, since: datetime, now: datetime, missed: MissedRun
     False
     """
     first_at = find_next_time(expression, since)
-    if first_at is None or first_at > now:
+    now_s = now.timestamp()  # within one zone, datetimes are compared by the clock's hands
+    if first_at is None or first_at.timestamp() > now_s:
         return False
     if missed == "once":
         return True
     latest_at = next(CronSim(expression, now, reverse=True), first_at)
-    return (now - max(first_at, latest_at)).total_seconds() <= GRACE_S
+    return now_s - max(first_at.timestamp(), latest_at.timestamp()) <= GRACE_S

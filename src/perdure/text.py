@@ -354,6 +354,15 @@ def printable(text: str) -> str:
     return _UNSAFE.sub("", _HALF.sub("\ufffd", text)) if _SUSPECT.search(text) else text
 
 
+def join_halves(text: str) -> str:
+    """Return a text in which two halves of a character (UTF-16) are that character, and a lone one is U+FFFD.
+
+    >>> join_halves("\\ud83d\\ude00 \\ud83d") == "\\U0001f600 \\ufffd"
+    True
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _HALF.search(text) else text
+
+
 def spell_out(text: str) -> str:
     r"""Return a text in which each character that a terminal hides or obeys is written as its escape, but newline and
     tab: for what a person decides about, where a sign that is left out may do harm.

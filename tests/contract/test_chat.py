@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,14 +32,14 @@ from perdure.errors import (
 )
 from perdure.models import gguf
 from perdure.models.anthropic_chat import AnthropicChat
-from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec, find_violation
+from perdure.models.chat import UNREADABLE, Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec, find_violation
 from perdure.models.client_chat import ClientChat
 from perdure.models.gguf import GgufChat
-from perdure.models.openai_chat import OpenAIChat
+from perdure.models.openai_chat import OpenAIChat, PartialCompletion
 from perdure.models.roles import Roles
 from perdure.models.settings import ModelSettings
 from perdure.testing import ScriptedChat
-from rig import local_model
+from rig import local_model, model_server
 from rig.model_server import Answer, ModelServer, chat, messages
 from rig.scripted_client import ScriptedClient
 
@@ -282,6 +283,56 @@ def test_model_may_ask_for_tools(with_tools: Scene) -> None:
             ("weather", {"city": "Rome"}),
         ]
         assert len({call.id for call in reply.calls}) == 2
+
+
+def make_events(kind: str, said: Answer, *changes: tuple[bytes, bytes]) -> list[bytes]:
+    """Return the events of a streamed answer with other bytes; the event that holds the first comes once for each."""
+    _, events = (model_server.messages if kind == "anthropic" else model_server.chat)({"model": "m-1"}, said)
+    (old, _), *_ = changes
+    return [
+        event.replace(old, new) for event in events for _, new in (changes if old in event else changes[:1])
+    ]  # fmt: skip
+
+
+def test_input_of_a_call_that_is_no_json_is_told_to_the_model(kind: str, server: ModelServer) -> None:
+    said = Answer(calls=[("weather", {"city": "Paris"})])
+    server.answers = [Answer(events=make_events(kind, said, (rb"{\"city\": \"Paris\"}", rb"{\"city\": \"Par")))]
+    reply = of_sdk(kind, server.url).reply(ASKED, tools=[TOOL])
+    (call,) = reply.calls
+    assert (reply.stop, call.input) == ("tool", {UNREADABLE: '{"city": "Par'})
+    answer = ChatMessage("assistant", reply.text, reply.calls, native=reply.native)
+    server.answers = [Answer("Fine.")]
+    of_sdk(kind, server.url).reply([*ASKED, answer, ChatMessage("tool", "no JSON", call_id=call.id, is_error=True)])
+    (sent,) = [message for message in server.requests[-1].body["messages"] if message["role"] == "assistant"]
+    block = sent["content"][0]["input"] if kind == "anthropic" else sent["tool_calls"][0]["function"]["arguments"]
+    assert (block if kind == "anthropic" else json.loads(block)) == call.input
+
+
+def test_halves_of_a_character_arrive_as_one(kind: str, server: ModelServer) -> None:
+    changes = [(b"XY", rb"Hi \ud83d"), (b"XY", rb"\ude00 and \ud83d")]
+    server.answers = [Answer(events=make_events(kind, Answer("XY"), *changes))]
+    pieces: list[str] = []
+    reply = of_sdk(kind, server.url).reply(ASKED, on_text=pieces.append)
+    assert reply.text == "Hi \U0001f600 and \ufffd"
+    assert "".join(pieces) == reply.text and not any(re.search("[\ud800-\udfff]", piece) for piece in pieces)
+
+
+def test_calls_that_all_have_the_index_0_are_told_apart() -> None:
+    """Gemini's and Ollama's endpoints numbered all calls 0; a part without an id belongs to the call before it."""
+    completion = PartialCompletion()
+    for call_id, name, arguments in [("a", "weather", '{"city":'), ("", "", ' "Paris"}'), ("b", "weather", "{}")]:
+        part = {"index": 0, "id": call_id, "function": {"name": name, "arguments": arguments}}
+        completion.take({"choices": [{"delta": {"tool_calls": [part]}, "finish_reason": "tool_calls"}]})
+    calls = completion.to_reply(ASKED, "openai").calls
+    assert [(call.id, call.input) for call in calls] == [("a", {"city": "Paris"}), ("b", {})]
+
+
+def test_calls_with_one_id_get_another_each() -> None:
+    completion = PartialCompletion()
+    parts = [{"index": n, "id": "a", "function": {"name": "weather", "arguments": "{}"}} for n in range(3)]
+    completion.take({"choices": [{"delta": {"tool_calls": parts}, "finish_reason": "tool_calls"}]})
+    reply = completion.to_reply(ASKED, "openai")
+    assert len({call.id for call in reply.calls}) == 3 and reply.calls[0].id == "a"
 
 
 @pytest.mark.parametrize("stop", ["length", "refused"])

@@ -20,7 +20,8 @@ from perdure.agent.permission import PermissionAnswer, PermissionRequest
 from perdure.errors import DefinitionFault, ModelCancelled, ModelRefused, TurnBudgetSpent
 from perdure.formats.perdure import Message
 from perdure.home import Home
-from perdure.models.chat import ChatReply, TokenUsage, ToolCall
+from perdure.models.chat import UNREADABLE, ChatReply, TokenUsage, ToolCall, ToolSpec
+from perdure.session.calls import Tool, ToolOutput
 from perdure.session.session import TurnListener
 from perdure.testing import Question, ScriptedChat
 from rig.agent_project import PNG, make_project
@@ -475,3 +476,15 @@ def test_without_an_endpoint_there_is_no_tool_for_images(tmp_path: Path, project
     with perdure.open(tmp_path / "home") as home, open_scripted(home, project, script) as agent:
         agent.session.say("Go.")
     assert "image_generate" not in [spec.name for spec in asked[0].tools]
+
+
+def test_a_call_that_cannot_be_read_is_no_end(tmp_path: Path, project: Path) -> None:
+    """A tool of an MCP server checks its input itself, and might take anything: it is not asked either."""
+    script = [ask_for(("shell", {UNREADABLE: '{"command": "touch a.t'})), "Done."]
+    with perdure.open(tmp_path / "home") as home, open_scripted(home, project, script, mode="yolo") as agent:
+        assert agent.say("Go.").text == "Done."
+        (output,) = list_outputs(agent)
+        assert output.is_error
+        assert output.text == "input is not a JSON object. Correct the input of shell and call it again."
+        foreign_tool = Tool(ToolSpec("x__y", "", {"type": "object"}), lambda *_: ToolOutput(""), is_checked=False)
+        assert foreign_tool.find_problem({UNREADABLE: "{"})

@@ -163,6 +163,16 @@ def test_missed_runs_are_one_or_none(path: Path) -> None:
         assert job.due_at == hour + timedelta(hours=5)
 
 
+def test_a_clock_that_was_wrong_stops_no_job(path: Path) -> None:
+    """The job began while the clock was ten years ahead; since then it was put right."""
+    with perdure.open(path) as home:
+        hour = add(home, "standup", f'{HOURLY}instruction: "@say Fine."\n')
+        JobLog(path).record(JobRun("standup", hour + timedelta(days=3650), "clock", "queued"))
+        assert [due.definition.name for due in start_jobs.list_due(home, hour)] == ["standup"]
+        start_due(home, hour)
+        assert start_jobs.list_due(home, hour + timedelta(seconds=30)) == []
+
+
 def test_paused_and_foreign_jobs_are_not_due(path: Path) -> None:
     with perdure.open(path) as home:
         add(home, "elsewhere", f"{HOURLY}instruction: Hello.\nmachine: another\n")
@@ -231,11 +241,13 @@ def test_a_command_runs_is_counted_cancelled_and_fails_visibly(path: Path) -> No
         save_job(home, "count", """command: |\n  echo hello; echo '{"files": 3}'\n""")
         save_job(home, "broken", "command: echo seen; exit 3\n")
         save_job(home, "slow", "command: sleep 30\nmax_s: 1\n")
+        save_job(home, "endless", "command: yes out\nmax_s: 10\n")
     (row,) = [call_json(path, "jobs", "trigger", "count")]
     assert (row["result"], row["counts"]) == ("done", {"files": 3}) and "hello" in row["output"]
     done = call(path, "jobs", "trigger", "broken")
     assert done.exit_code == 1 and "its status is 3" in done.output and "seen" in done.output
     assert "max_s = 1" in call(path, "jobs", "trigger", "slow").output
+    assert "more than 100 MB of output" in call(path, "jobs", "trigger", "endless").output
     assert [row["result"] for row in call_json(path, "jobs", "runs", "broken")["runs"]] == ["failed"]
 
 

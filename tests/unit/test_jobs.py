@@ -1,13 +1,25 @@
 """The log of job runs, and the times at which a job is due."""
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from perdure.errors import ArchiveFault, ConfigFault
-from perdure.jobs import GRACE_S, MAX_RUNS, JobLog, JobResult, check_expression, find_next_time, is_due
+from perdure.jobs import (
+    GRACE_S,
+    LOCAL_ZONE,
+    MAX_RUNS,
+    JobLog,
+    JobResult,
+    check_expression,
+    find_last_start,
+    find_latest_time,
+    find_next_time,
+    is_due,
+)
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -134,3 +146,49 @@ def test_never_is_never():
 def test_invalid_expression_is_named(wrong):
     with pytest.raises(ConfigFault, match=r"jobs\.pack"):
         check_expression(wrong, name="jobs.pack")
+
+
+@pytest.fixture(name="berlin")
+def fixture_berlin(monkeypatch):
+    """A machine in Berlin, whose clocks are put back at 03:00 of 2026-10-25, and on at 02:00 of 2026-03-29."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("expression", "began", "times"),
+    [
+        ("0 9 * * *", (2026, 10, 24, 8), ["24 09:00", "25 09:00"]),
+        ("30 0 * * *", (2026, 10, 24, 8), ["25 00:30", "26 00:30"]),
+        ("30 2 * * *", (2026, 10, 24, 8), ["25 02:30", "26 02:30"]),
+        ("0 9 * * *", (2026, 3, 28, 8), ["28 09:00", "29 09:00"]),
+        ("30 2 * * *", (2026, 3, 28, 8), ["29 03:00", "30 02:30"]),
+        ("0 */2 * * *", (2026, 10, 24, 23), ["25 00:00", "25 02:00", "25 02:00", "25 04:00"]),
+    ],
+)
+def test_changed_clocks_start_no_job_twice(expression, began, times):
+    """Looked at each minute. A job of every second hour starts at both hours 02:00, as in Debian's cron."""
+    since = datetime(*began).astimezone(LOCAL_ZONE)
+    starts, due_at = [], []
+    now_s = since.timestamp()
+    while len(starts) < len(times):
+        now_s += 60
+        now = datetime.fromtimestamp(now_s + 0.5, LOCAL_ZONE)
+        if is_due(expression, since=since, now=now, missed="once"):
+            since = now
+            starts.append(f"{now:%d %H:%M}")
+            due_at.append(find_latest_time(expression, now).astimezone(UTC))
+    assert starts == times
+    assert due_at == sorted(set(due_at))
+
+
+def test_a_start_far_in_the_future_does_not_count():
+    """A clock that was wrong noted it. Half a minute ahead is a clock that was set right: the start counts."""
+    soon, in_ten_years = NOW + timedelta(seconds=30), NOW + timedelta(days=3650)
+    assert find_last_start([NOW, soon], NOW) == soon
+    assert find_last_start([NOW - timedelta(days=1), in_ten_years], NOW) == NOW - timedelta(days=1)
+    assert find_last_start([in_ten_years], NOW) == NOW - timedelta(seconds=GRACE_S)

@@ -227,7 +227,11 @@ class _LineJudge:
             CallRisk(Risk.UNKNOWN, f"it sets {name}", f"{name}=") for name, _ in command.assignments
             if not _HARMLESS_VARIABLES.fullmatch(name)
         ]  # fmt: skip
-        return [*risks, *(self._judge_words(command.words) if command.words else [])]
+        try:
+            return [*risks, *(self._judge_words(command.words) if command.words else [])]
+        except OSError as error:  # a name too long, a folder that cannot be read: the disk cannot say what it means
+            words = " ".join(word.text for word in command.words)
+            return [*risks, CallRisk(Risk.UNKNOWN, f"it cannot be judged: {error.strerror}", words)]
 
     def weigh_together(self, risk: CallRisk) -> CallRisk:
         """Return the risk of a command beside the others of its line; its paths were judged as they are before."""

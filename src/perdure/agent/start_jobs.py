@@ -30,13 +30,14 @@ from perdure.agent.job_definition import JobDefinition, list_definitions, read_j
 from perdure.agent.new_errors import find_new_errors, mark_known
 from perdure.agent.process import end_process
 from perdure.agent.queue_runner import queue_run
+from perdure.agent.tools.shell import MAX_OUTPUT_BYTES, OUTPUT_TOO_LONG
 from perdure.agent_queue import AgentQueue, AgentRecipe, AgentRun, RunCause
 from perdure.environ import copy_variables, find_user_home
 from perdure.errors import AgentRunMissing, Busy, IndexFault, PerdureError
 from perdure.floor import recent
 from perdure.floor.state import to_time
 from perdure.index import session_turns
-from perdure.jobs import MAX_OUTPUT_CHARS, JobLog, JobOutcome, JobResult, JobRun
+from perdure.jobs import MAX_OUTPUT_CHARS, JobLog, JobOutcome, JobResult, JobRun, read_clock
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -63,7 +64,7 @@ def list_due(home: Home, now: datetime) -> list[DueJob]:
     for definition in list_definitions(home)[0]:
         if not definition.cron or definition.name in paused or not _is_here(home, definition):
             continue
-        since_at = find_start(home, job_log, definition.name).astimezone(now.tzinfo)
+        since_at = find_start(home, job_log, definition.name, now).astimezone(now.tzinfo)
         if jobs.is_due(definition.cron, since=since_at, now=now, missed=definition.missed):
             due.append(DueJob(definition, jobs.find_latest_time(definition.cron, now) or now))
     return due
@@ -73,11 +74,11 @@ def _is_here(home: Home, definition: JobDefinition) -> bool:
     return definition.machine in ("", home.config.machine)
 
 
-def find_start(home: Home, job_log: JobLog, name: str) -> datetime:
+def find_start(home: Home, job_log: JobLog, name: str, now: datetime) -> datetime:
     """Return the moment after which a job is due at its next time: its last start, or the last change of its page."""
     latest_run, page = job_log.settle_latest(name), home.floor.load_state().pages.get(to_page(name))
     changed_at = to_time(page.current.at) if page else datetime.now(UTC)
-    return max(changed_at, latest_run.started_at) if latest_run else changed_at
+    return jobs.find_last_start([changed_at, *([latest_run.started_at] if latest_run else [])], now)
 
 
 def start_job(home: Home, definition: JobDefinition, *, trigger: Trigger, due_at: datetime, now: datetime) -> JobRun:
@@ -178,9 +179,9 @@ def describe_conversations(home: Home, since_at: datetime, now: datetime) -> str
 
 def run_command(home: Home, definition: JobDefinition, *, trigger: str, stop: Callable[[], bool]) -> JobRun:
     """Run the command of a job to its end, deliver what it said, and return the record."""
-    started_at = _read_clock()
+    started_at = read_clock()
     job_run = JobLog(home.path).run(
-        definition.name, lambda: _run_line(home, definition, stop), trigger=trigger, now=_read_clock
+        definition.name, lambda: _run_line(home, definition, stop), trigger=trigger, now=read_clock
     )  # fmt: skip
     log.append_entry(home.path, "job", job=definition.name, result=job_run.result, took_ms=job_run.took_ms)
     for target in definition.deliver if job_run.result != "busy" else ():
@@ -188,10 +189,6 @@ def run_command(home: Home, definition: JobDefinition, *, trigger: str, stop: Ca
         key = f"job/{definition.name}/{started_at.isoformat()}/{target}"
         deliver_text(home, target, body, title=f"{definition.name}: {job_run.result}", key=key)
     return job_run
-
-
-def _read_clock() -> datetime:
-    return datetime.now().astimezone()
 
 
 def _run_line(home: Home, definition: JobDefinition, stop: Callable[[], bool]) -> JobResult:
@@ -213,6 +210,8 @@ def _run_line(home: Home, definition: JobDefinition, stop: Callable[[], bool]) -
                 why = "the resident home ended"
             elif time.monotonic() >= ends_s:
                 why = f"max_s = {limit_s}"
+            elif os.fstat(file.fileno()).st_size > MAX_OUTPUT_BYTES:
+                why = OUTPUT_TOO_LONG
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_POLL_S)
         end_process(process)

@@ -86,7 +86,7 @@ def plan_install(client: str, path: Path, hook_program: entries.HookProgram) -> 
         return SettingsChange(path, before, render_extension(client, hook_program).encode())
     text = _decode_text(before, path)
     new_text = _add_hooks(client, text, hook_program.home, path)
-    return SettingsChange(path, before, before if new_text == text else new_text.encode())
+    return SettingsChange(path, before, before if new_text == text else _encode_text(new_text, before))
 
 
 def _add_hooks(client: str, text: str, home: str, path: Path) -> str:
@@ -125,7 +125,9 @@ def plan_uninstall(client: str, path: Path, *, earlier_change: SettingsChange | 
         return SettingsChange(path, before, None if parse_extension_command(current) else current)
     text = _decode_text(current, path)
     remaining_text = _remove_hooks(client, text, path)
-    return SettingsChange(path, before, current if remaining_text == text else _restore_content(path, remaining_text))
+    return SettingsChange(
+        path, before, current if remaining_text == text else _restore_content(path, current, remaining_text)
+    )
 
 
 def plan_install_server(
@@ -138,7 +140,7 @@ def plan_install_server(
     before, current = _read_start(path, earlier_change)
     text = _decode_text(current, path)
     new_text = entries.add_server(client, text, server_command, str(path))
-    return SettingsChange(path, before, current if new_text == text else new_text.encode())
+    return SettingsChange(path, before, current if new_text == text else _encode_text(new_text, current))
 
 
 def plan_uninstall_server(client: str, path: Path) -> SettingsChange:
@@ -148,7 +150,9 @@ def plan_uninstall_server(client: str, path: Path) -> SettingsChange:
         return SettingsChange(path, before, before)
     text = _decode_text(before, path)
     remaining_text = entries.remove_server(client, text, str(path))
-    return SettingsChange(path, before, before if remaining_text == text else _restore_content(path, remaining_text))
+    return SettingsChange(
+        path, before, before if remaining_text == text else _restore_content(path, before, remaining_text)
+    )
 
 
 def apply_change(change: SettingsChange, *, keep_copy: bool) -> None:
@@ -188,15 +192,16 @@ def _read_start(path: Path, earlier_change: SettingsChange | None) -> tuple[byte
     return content, content
 
 
-def _restore_content(path: Path, remaining_text: str) -> bytes | None:
+def _restore_content(path: Path, current: bytes, remaining_text: str) -> bytes | None:
     """Return the content to restore on uninstall, or None to delete a file that we created.
 
     The copy is restored only if it means the same as the remaining text.
     """
     copied = _read_content(_to_copy_path(path))
+    remaining = _encode_text(remaining_text, current)
     if copied is None:
-        return remaining_text.encode() if remaining_text.strip() not in ("", "{}") else None
-    return copied if _normalize(copied, path) == _normalize(remaining_text.encode(), path) else remaining_text.encode()
+        return remaining if remaining_text.strip() not in ("", "{}") else None
+    return copied if _normalize(copied, path) == _normalize(remaining, path) else remaining
 
 
 def read_commands(client: str, path: Path) -> dict[str, str]:
@@ -275,10 +280,21 @@ def _read_content(path: Path) -> bytes | None:
 
 
 def _decode_text(raw: bytes | None, path: Path) -> str:
+    """Return the text of settings, with the line ends of Unix if all are those of Windows. Raises ClientFault."""
     try:
-        return (raw or b"").decode("utf-8")
+        text = (raw or b"").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ClientFault(f"{path} is not UTF-8") from error
+    return text.replace("\r\n", "\n") if _is_of_windows(raw) else text
+
+
+def _encode_text(text: str, original: bytes | None) -> bytes:
+    """Return the bytes of settings, with the line ends of the original."""
+    return (text.replace("\n", "\r\n") if _is_of_windows(original) else text).encode()
+
+
+def _is_of_windows(raw: bytes | None) -> bool:
+    return raw is not None and raw.count(b"\r\n") == raw.count(b"\n") > 0
 
 
 def _write_with_mode(path: Path, data: bytes, mode_source: Path) -> None:

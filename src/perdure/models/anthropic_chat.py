@@ -274,12 +274,12 @@ class _PartialMessage:
         )
 
     def to_reply(self, messages: Sequence[ChatMessage], provider: str) -> ChatReply:
-        """Return the whole answer. Raises ModelUnreachable if it ended early, BadAnswer for a malformed tool call."""
+        """Return the whole answer. Raises ModelUnreachable if it ended early."""
         usage = self._count_usage(messages)
         if not self._stop:
             raise make_broken_off_fault(usage)
         stop = _STOPS.get(self._stop, "end")
-        blocks = self._list_sendable_blocks(is_cut=stop == "length", usage=usage)
+        blocks = self._list_sendable_blocks(is_cut=stop == "length")
         calls = tuple(ToolCall(b["id"], b["name"], b["input"]) for b in blocks if b["type"] == "tool_use")
         text = self._join("text")
         is_plain = blocks == _to_blocks(ChatMessage("assistant", text, calls), provider)
@@ -295,11 +295,11 @@ class _PartialMessage:
             thought=self._join("thinking"),
         )
 
-    def _list_sendable_blocks(self, *, is_cut: bool, usage: TokenUsage) -> list[Json]:
+    def _list_sendable_blocks(self, *, is_cut: bool) -> list[Json]:
         """Return the blocks that can be sent back, with the inputs of their calls.
 
         Without blank texts, which the API refuses, and of an answer that was cut off without its calls, the last of
-        which may be incomplete, and without the thought that has no signature yet. Raises BadAnswer.
+        which may be incomplete, and without the thought that has no signature yet.
         """
         blocks = []
         for index, block in sorted(self._blocks.items()):
@@ -308,6 +308,6 @@ class _PartialMessage:
             if is_blank or (is_cut and (is_unsigned or block["type"] == "tool_use")):
                 continue
             if block["type"] == "tool_use" and index in self._raw_inputs:
-                block = {**block, "input": parse_arguments(self._raw_inputs[index], self.model, usage)}
+                block = {**block, "input": parse_arguments(self._raw_inputs[index])}
             blocks.append(block)
         return blocks

@@ -292,10 +292,12 @@ def takes_tools(chat: Chat) -> bool:
 
 
 def check_reply(reply: ChatReply, schema: Mapping[str, Any] | None) -> ChatReply:
-    """Return the reply, with its parsed value if a schema is given; one that ended with nothing in it says so.
+    """Return the reply in whole characters, with its parsed value if a schema is given; one that ended with nothing
+    in it says so.
 
     Raises BadAnswer, with the usage of the call.
     """
+    reply = replace(reply, text=text.join_halves(reply.text))
     if reply.stop == "end" and not reply.calls and not reply.text.strip():
         reply = replace(reply, stop="empty")
     if schema is None or reply.stop == "tool":
@@ -365,14 +367,16 @@ def strip_wrapping(text: str) -> str:
     return match[1] if match else text
 
 
-def parse_arguments(raw_json: str, model: str, usage: TokenUsage) -> dict[str, Any]:
-    """Return the input of a tool call from its JSON. Raises BadAnswer, with the usage of the call."""
+UNREADABLE = "unreadable JSON"  # a name that no field of a tool has
+
+
+def parse_arguments(raw_json: str) -> dict[str, Any]:
+    """Return the input of a tool call from its JSON; of one that is no JSON object the text, as UNREADABLE.
+
+    Such a call is refused like any other wrong input: the model reads why, and calls again.
+    """
     try:
         parsed = json.loads(raw_json or "{}")
     except (ValueError, RecursionError):
         parsed = None
-    if isinstance(parsed, dict):
-        return parsed
-    error = BadAnswer(f"{model}: a tool call whose input is not a JSON object")
-    error.usage = usage
-    raise error
+    return parsed if isinstance(parsed, dict) else {UNREADABLE: raw_json}

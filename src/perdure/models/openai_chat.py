@@ -20,6 +20,7 @@ from perdure.errors import RuntimeMissing
 from perdure.models import sdk_calls
 from perdure.models.cancel import CallSockets
 from perdure.models.chat import (
+    UNREADABLE,
     AnswerListener,
     AnswerPiece,
     ChatMessage,
@@ -135,7 +136,8 @@ class PartialCompletion:
     _pieces: list[str] = field(default_factory=list)
     _thoughts: dict[str, str] = field(default_factory=dict)  # name of the field -> its text
     _thought_details: list[Json] = field(default_factory=list)  # `reasoning_details` of OpenRouter
-    _calls: dict[int, Json] = field(default_factory=dict)
+    _calls: list[Json] = field(default_factory=list)
+    _calls_by_index: dict[int, Json] = field(default_factory=dict)  # the newest call of each index
     _usage: Json | None = None
     _stop: str = ""
     _is_refused: bool = False
@@ -171,8 +173,8 @@ class PartialCompletion:
         piece = str(delta.get("content") or delta.get("refusal") or "")
         self._pieces.append(piece)
         for call_part in delta.get("tool_calls") or ():
-            call = self._calls.setdefault(call_part.get("index") or 0, {"id": "", "name": "", "arguments": ""})
             function = call_part.get("function") or {}
+            call = self._find_call(call_part, function.get("name") or "")
             call["id"] = call_part.get("id") or call["id"]
             call["name"] = function.get("name") or call["name"]
             call["arguments"] += function.get("arguments") or ""
@@ -180,11 +182,21 @@ class PartialCompletion:
             call["extras"] = {**call.get("extras", {}), **extras}  # Gemini keeps the signature of its thought there
         return piece
 
+    def _find_call(self, call_part: Mapping[str, Any], name: str) -> Json:
+        """Return the call to which a part belongs. Another id with a name begins a new one: some endpoints give all
+        calls the index 0.
+        """
+        index, call_id = call_part.get("index") or 0, call_part.get("id")
+        call = self._calls_by_index.get(index)
+        if call is None or (name and call["name"] and call_id and call["id"] not in ("", call_id)):
+            call = self._calls_by_index[index] = {"id": "", "name": "", "arguments": ""}
+            self._calls.append(call)
+        return call
+
     def to_reply(self, messages: Sequence[ChatMessage], provider: str) -> ChatReply:
         """Return the whole answer.
 
-        messages: the question, to estimate the usage. Raises ModelUnreachable if the answer ended early,
-        BadAnswer for a malformed tool call.
+        messages: the question, to estimate the usage. Raises ModelUnreachable if the answer ended early.
         """
         usage = self._count_usage(messages)
         if not self._stop:
@@ -192,8 +204,7 @@ class PartialCompletion:
         if self._stop == "length":
             self._calls.clear()  # the last one may be incomplete
         calls = tuple(
-            ToolCall(self._name_call(n), call["name"], parse_arguments(call["arguments"], self.model, usage))
-            for n, call in sorted(self._calls.items())
+            ToolCall(self._name_call(n), call["name"], self._read_input(call)) for n, call in enumerate(self._calls)
         )
         stop: StopReason = "refused" if self._is_refused else "tool" if calls else _STOPS.get(self._stop, "end")
         reply = ChatReply("".join(self._pieces), None, calls, usage, self.model, stop)
@@ -205,10 +216,18 @@ class PartialCompletion:
         )
 
     def _name_call(self, n: int) -> str:
-        """Return the id of a call; one of our own if the endpoint gave none."""
+        """Return the id of a call; one of our own if the endpoint gave none, or that of an earlier call."""
         call = self._calls[n]
-        call["id"] = call["id"] or f"call_{secrets.token_hex(8)}"
+        if call["id"] in ("", *(earlier["id"] for earlier in self._calls[:n])):
+            call["id"] = f"call_{secrets.token_hex(8)}"
         return str(call["id"])
+
+    def _read_input(self, call: Json) -> Json:
+        """Return the input of a call. One that cannot be read is sent back in JSON, which endpoints read again."""
+        given = parse_arguments(call["arguments"])
+        if UNREADABLE in given:
+            call["arguments"] = json.dumps(given)
+        return given
 
     def _read_thought(self) -> str:
         thought = next((self._thoughts[name] for name in _THOUGHT_FIELDS if self._thoughts.get(name)), "")
@@ -232,7 +251,7 @@ class PartialCompletion:
                     "function": {"name": call["name"], "arguments": call["arguments"]},
                     **call["extras"],
                 }
-                for _, call in sorted(self._calls.items())
+                for call in self._calls
             ]
         plain = _to_openai_message(ChatMessage("assistant", reply.text, reply.calls), provider)
         return None if native == plain else NativeBlocks(provider, (native,))
@@ -244,7 +263,7 @@ class PartialCompletion:
     def _count_usage(self, messages: Sequence[ChatMessage]) -> TokenUsage:
         """Return the usage that the endpoint reports; without a report, an estimate from the texts."""
         if self._usage is None:
-            call_texts = (call["name"] + call["arguments"] for call in self._calls.values())
+            call_texts = (call["name"] + call["arguments"] for call in self._calls)
             return estimate_usage(messages, "".join((self._read_thought(), *self._pieces, *call_texts)))
         details = self._usage.get("prompt_tokens_details") or {}
         n_read = details.get("cached_tokens") or self._usage.get("prompt_cache_hit_tokens") or 0  # the second: DeepSeek

@@ -25,7 +25,7 @@ from perdure.errors import ModelBusy, ModelFault, ModelLate, ModelNonsense, Mode
 from perdure.models import cancel
 from perdure.models.cancel import CallSockets
 from perdure.models.chat import AnswerListener, AnswerPiece, TokenUsage
-from perdure.text import clip, one_line
+from perdure.text import clip, join_halves, one_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -186,7 +186,7 @@ def deliver_answer(
 
     def produce(give: Callable[[AnswerPiece], None]) -> None:
         with closing(stream(sockets)) as pieces:
-            for piece in pieces:
+            for piece in _join_pieces(pieces):
                 give(piece)
 
     try:
@@ -194,6 +194,17 @@ def deliver_answer(
     except ModelFault as error:
         error.usage = error.usage or count_usage()
         raise
+
+
+def _join_pieces(pieces: Iterable[AnswerPiece]) -> Iterator[AnswerPiece]:
+    """Yield the pieces in whole characters: an endpoint that counts in UTF-16 may cut an emoji into two."""
+    halves = {True: "", False: ""}  # is_thought -> the first half of a character
+    for piece in pieces:
+        text = halves[piece.is_thought] + piece.text
+        half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        halves[piece.is_thought] = half
+        yield piece._replace(text=join_halves(text.removesuffix(half)))
+    yield from (AnswerPiece(join_halves(half), is_thought) for is_thought, half in halves.items() if half)
 
 
 def _do_nothing() -> None:

@@ -12,7 +12,7 @@ from perdure.agent import start_jobs
 from perdure.agent.job_definition import JobDefinition
 from perdure.errors import PerdureError
 from perdure.home import Home
-from perdure.jobs import JobLog, JobResult, JobRun, sum_user_results
+from perdure.jobs import JobLog, JobResult, JobRun, read_clock, sum_user_results
 from perdure.service import builtin_jobs, worker
 
 
@@ -38,11 +38,6 @@ def record_run(home: Home, name: str, work: Callable[[], JobResult], trigger: st
             home.path, "job", job=name, result=job_run.result, took_ms=job_run.took_ms, counts=dict(job_run.counts)
         )
     return job_run
-
-
-def read_clock() -> datetime:
-    """Return the time, in this machine's time zone."""
-    return datetime.now().astimezone()
 
 
 class JobClock:
@@ -97,7 +92,7 @@ class JobClock:
             if job.name in paused or not self._expressions[job.name] or (thread and thread.is_alive()):
                 continue
             latest_run = self._job_log.settle_latest(job.name)
-            since_at = latest_run.started_at if latest_run else known_at
+            since_at = jobs.find_last_start([latest_run.started_at if latest_run else known_at], now)
             is_requested = job.name in self._requested_jobs and not (latest_run and latest_run.result == "failed")
             if is_requested or jobs.is_due(
                 self._expressions[job.name], since=since_at.astimezone(now.tzinfo), now=now, missed=job.missed

@@ -31,9 +31,10 @@ from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
 from perdure.errors import AlreadyServing, HomeNotPrivate, PerdureError
 from perdure.home import Home
+from perdure.jobs import read_clock
 from perdure.report import answers
 from perdure.service import health, lock, unit
-from perdure.service.clock import JobClock, read_clock
+from perdure.service.clock import JobClock
 from perdure.service.store_worker import StoreWorker
 from perdure.service.worker import IngestWorker, QueryRequest, QueryWorker
 from perdure.types import Identity

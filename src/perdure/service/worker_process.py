@@ -17,8 +17,9 @@ from perdure import log
 from perdure.agent.queue_runner import QueueRunner
 from perdure.errors import ConfigFault, IndexUnreachable, PerdureError
 from perdure.home import Home
+from perdure.jobs import read_clock
 from perdure.service import health
-from perdure.service.clock import JobClock, read_clock
+from perdure.service.clock import JobClock
 from perdure.service.duties import hold_duty
 from perdure.service.store_worker import StoreWorker
 from perdure.service.unit import report_alive

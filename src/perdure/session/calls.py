@@ -16,7 +16,7 @@ from typing import Any
 
 from perdure.errors import PerdureError
 from perdure.formats.perdure import CallEntry, ImageEntry
-from perdure.models.chat import ToolSpec, find_violation
+from perdure.models.chat import UNREADABLE, ToolSpec, find_violation
 
 MAX_SIDE_BY_SIDE = 8
 CANCELLED = "cancelled before it ran"
@@ -43,6 +43,8 @@ class Tool:
 
     def find_problem(self, given: Mapping[str, Any]) -> str:
         """Return what is wrong with an input, or ""."""
+        if UNREADABLE in given:
+            return "input is not a JSON object"
         return find_violation(given, self.spec.schema, location="input") if self.is_checked else ""
 
 

@@ -46,6 +46,12 @@ def test_no_spelling_hides_a_program(spelling: str, folders: ProjectFolders) -> 
     assert judge(f"{spelling} -rf src", folders) == Risk.HARD
 
 
+@pytest.mark.parametrize("line", ["cp {} b", "mv {} b", "cd {} && ls", "git -C {} status", "git checkout {}"])
+@pytest.mark.parametrize("name", ["x" * 300, "a/" * 3000], ids=["name", "path"])
+def test_a_name_that_no_disk_takes_is_asked_about(line: str, name: str, folders: ProjectFolders) -> None:
+    assert judge(line.format(name), folders) >= Risk.UNKNOWN
+
+
 def test_a_link_out_of_the_project_is_no_way_out(folders: ProjectFolders) -> None:
     assert judge("cat link/passwd", folders) == Risk.UNKNOWN
     assert judge("cat lin*/passwd", folders) == Risk.UNKNOWN

@@ -91,6 +91,24 @@ def test_uninstall_restores_a_file_shared_with_our_tools(tmp_path: Path) -> None
     assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("settings.json", '{\n  "model": "opus"\n}\n'),
+        ("config.toml", '# mine\nmodel = "opus"\n\n[[hooks]]\nevent = "Stop"\ncommand = "mine"\n'),
+    ],
+)
+def test_line_ends_of_windows_stay(name: str, text: str, tmp_path: Path) -> None:
+    path, client = tmp_path / name, "kimi-code" if name == "config.toml" else "claude-code"
+    path.write_bytes(text.replace("\n", "\r\n").encode())
+    put(path, client)
+    installed = path.read_bytes()
+    assert installed.count(b"\n") == installed.count(b"\r\n")
+    path.write_bytes(installed.replace(b"opus", b"haiku"))
+    taken(path, client)
+    assert path.read_bytes() == text.replace("\n", "\r\n").replace("opus", "haiku").encode()
+
+
 def test_later_change_of_the_file_survives_the_uninstall(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(SETTINGS)

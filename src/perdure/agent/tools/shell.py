@@ -23,6 +23,7 @@ from perdure.session.calls import Tool, ToolOutput
 
 DEFAULT_S, MAX_S = 120, 1800
 MAX_OUTPUT_BYTES = 100_000_000  # of one command; then it is ended
+OUTPUT_TOO_LONG = f"more than {MAX_OUTPUT_BYTES // 1_000_000} MB of output"
 _POLL_S = 0.02
 _TAIL_BYTES = 4 * MAX_BYTES  # what is read of the file to find its last lines
 _QUIET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
@@ -114,7 +115,7 @@ def _wait(process: subprocess.Popen[bytes], path: Path, limit_s: float, cancel: 
         if time.monotonic() > deadline_s:
             return f"ended after {limit_s} s: give more timeout_s, or do less at once"
         if path.stat().st_size > MAX_OUTPUT_BYTES:
-            return f"ended: more than {MAX_OUTPUT_BYTES // 1_000_000} MB of output"
+            return f"ended: {OUTPUT_TOO_LONG}"
     return ""
 
 

@@ -16,7 +16,7 @@ import msgspec
 from perdure.agent import job_definition, start_jobs
 from perdure.errors import IndexFault
 from perdure.index import catchup
-from perdure.jobs import MAX_RUNS, JobLog
+from perdure.jobs import LOCAL_ZONE, MAX_RUNS, JobLog
 from perdure.report import answers
 from perdure.service import builtin_jobs, clock, job_list
 from perdure.surfaces import health_checks
@@ -56,14 +56,14 @@ def describe_schedule(expression: str) -> str:
 
 def show_jobs(visit: Visit) -> HtmlPage:
     """List all jobs, when each runs next, and how it went."""
-    rows = job_list.list_jobs(visit.home, visit.now.astimezone())
+    rows = job_list.list_jobs(visit.home, visit.now.astimezone(LOCAL_ZONE))
     return HtmlPage("jobs.html", {"title": "Jobs", "rows": rows, "spoken": describe_schedule})
 
 
 def show_job(visit: Visit) -> HtmlPage:
     """Show a job, its page if it is the owner's, and how its runs went, newest first."""
     name = visit.path_params["name"]
-    row = job_list.find_job(visit.home, name, visit.now.astimezone())
+    row = job_list.find_job(visit.home, name, visit.now.astimezone(LOCAL_ZONE))
     runs = start_jobs.describe_runs(visit.home, name)[:MAX_RUNS]
     page = job_definition.read_job_page(visit.home, name) if row["is_own"] else ""
     return HtmlPage("job.html", {"title": f"Job {name}", "job": row, "runs": runs, "page": page})
@@ -71,7 +71,7 @@ def show_job(visit: Visit) -> HtmlPage:
 
 def start_job(visit: Visit) -> Redirect:
     """Start a job now; it continues after this answer."""
-    name, now = visit.path_params["name"], visit.now.astimezone()
+    name, now = visit.path_params["name"], visit.now.astimezone(LOCAL_ZONE)
     job = job_list.find_work(visit.home, name)
     if isinstance(job, job_definition.JobDefinition) and not job.command:
         with visit.server.lend_home() as home:
