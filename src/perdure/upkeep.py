@@ -328,6 +328,7 @@ class Upkeep:
         except IndexFault:
             self._connections.delete_index()
             self.discard_derived()
+            self._connections.index(create=True)  # filled like that of a new home
         return True
 
     def _clean_pictures(self) -> None:

@@ -125,3 +125,17 @@ def test_index_of_an_older_version_is_made_anew_at_opening(filled, opened):
     assert found(home) == before
     assert store.list_files(home.path) == [store.find_current_file(home.path)]
     assert not store.is_old(home.path) and len(home.runs.forest()) == 6
+
+
+@pytest.mark.index_file("it writes into the index file")
+def test_index_of_an_older_version_is_made_anew_though_a_forgetting_was_not_ended(filled, opened, monkeypatch):
+    """Nothing of it can be cleaned, and without an index recall had nothing to say."""
+    forgotten, *kept = found(filled)
+    with monkeypatch.context() as busy:
+        busy.setattr(filled.upkeep, "clean_index", lambda: False)
+        filled.forgetting.apply(filled.forgetting.plan([forgotten]))
+    filled.index().db.pragma("user_version", store.SCHEMA - 1)
+    filled.close()
+    home = opened()
+    assert home.connections.has_index() and found(home) == kept
+    assert home.recall("harbour number 1").cues
