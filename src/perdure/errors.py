@@ -433,7 +433,7 @@ class VectorRefused(ModelFault):
 
 
 class ModelNonsense(ModelFault):
-    """The answer of the endpoint has no vectors. Check that `models.embedder.url` is an embedding endpoint."""
+    """The answer of the endpoint cannot be understood. Check that its `url` in config.toml is right for this model."""
 
 
 class DimensionMismatch(ModelFault):
