@@ -68,22 +68,27 @@ class Dataset:
 
 def load_dataset(source: Path) -> Dataset:
     """Load a folder in the normalised layout, or LoCoMo's own file. Raises UsageError for anything else."""
-    if (source / "docs.jsonl").is_file() and (source / "queries.jsonl").is_file():
-        docs = tuple(_to_doc(row) for row in read_rows(source / "docs.jsonl"))
-        return Dataset(
-            source.name,
-            docs,
-            tuple(_to_question(row) for row in read_rows(source / "queries.jsonl") if row["query"] != _BROKEN_QUERY),
-        )
-    if source.is_file():
-        return read_locomo(json.loads(source.read_text(encoding="utf-8")), name=source.stem)
+    try:
+        if (source / "docs.jsonl").is_file() and (source / "queries.jsonl").is_file():
+            rows = [row for row in read_rows(source / "queries.jsonl") if row["query"] != _BROKEN_QUERY]
+            docs = tuple(map(_to_doc, read_rows(source / "docs.jsonl")))
+            return Dataset(source.name, docs, tuple(map(_to_question, rows)))
+        if source.is_file():
+            return read_locomo(json.loads(source.read_text(encoding="utf-8")), name=source.stem)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UsageError(f"{source} cannot be read as a set of questions ({type(error).__name__}: {error})") from error
     raise UsageError(f"{source} is neither a folder with docs.jsonl and queries.jsonl nor LoCoMo's JSON file")
 
 
 def read_rows(path: Path) -> Iterator[Json]:
-    """Yield the objects of a JSON lines file."""
+    """Yield the objects of a JSON lines file. Raises UsageError."""
     with path.open(encoding="utf-8") as lines:
-        yield from (json.loads(line) for line in lines if line.strip())
+        for number, line in enumerate(lines, start=1):
+            try:
+                if line.strip():
+                    yield json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{path}, line {number}: {error}") from error
 
 
 def _to_doc(row: Json) -> EvalDoc:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.errors import UsageError
-from perdure.eval.datasets import load_dataset, parse_stamp
+from perdure.eval.datasets import load_dataset, parse_stamp, read_rows
 from perdure.eval.recall_quality import SHIPPED, is_answerable
 
 
@@ -63,3 +63,18 @@ def test_the_shipped_set_is_whole():
     assert all(known[name] == q.group for q in data.questions for name in q.gold)
     assert sum(not is_answerable(q) for q in data.questions) >= 10
     assert all(doc.stated_at for doc in data.docs)
+
+
+@pytest.mark.parametrize("content", ["no JSON", '{"a": 1}', '[{"sample_id": "x"}]', "\udcff"])
+def test_a_file_that_is_no_set_is_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "odd.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError, match=r"odd\.json"):
+        load_dataset(path)
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"a": 1}\n\nnonsense\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"questions\.jsonl, line 3"):
+        list(read_rows(path))
