@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import perdure
 from perdure.archive.journal import Journal, JournalEvent
+from perdure.errors import UsageError
 from perdure.eval import bench, measures
 from perdure.eval.bench import BenchSetup, GroupMemory, QuestionResult, open_group_memories
 from perdure.eval.datasets import Dataset, EvalQuestion, load_dataset
@@ -71,9 +72,11 @@ def run(
     source: a folder in the normalised layout, or LoCoMo's own file. embedder: instead of the one that Perdure
     carries. vectors: False for keywords alone. home: a scratch home to keep and use again; without it the
     scratch home is deleted. stated: False for turns alone, without memories made from plain statements.
-    progress gets (rows measured, all rows).
+    progress gets (rows measured, all rows). Raises UsageError for another file, and one without questions.
     """
     data = load_dataset(source)
+    if not data.questions:
+        raise UsageError(f"{source} has no questions")
     setup = BenchSetup(tuning, planning)
     with (
         tempfile.TemporaryDirectory(prefix="perdure-eval-") as scratch,
