@@ -496,7 +496,7 @@ def test_a_preview_makes_no_home_and_a_failed_import_a_sound_one(perdure, stores
     assert not (tmp_path / "cli").exists()
     assert perdure("import", "--from", "mem0", str(tmp_path / "nowhere"), "--apply")[0] == 2
     status, output = perdure("search", "gate")
-    assert "cannot be used" not in output and "Nothing found" in output
+    assert "cannot be used" not in output and "Nothing is captured here yet" in output
 
 
 def test_a_preview_prints_words_literally(perdure, tmp_path: Path) -> None:
