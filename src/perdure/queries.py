@@ -206,21 +206,12 @@ def recall_cues(
         n_behind = upkeep.catch_up_for_search(index, limit_s=request.catch_up_s)
         pending, has_vector_failed = connections.ask_vectors(index, list_texts_to_embed(plan), request.mode)
         principal = connections.principal
-        filters = planning.choose_filters(
-            plan.message,
-            project=connections.project_of(request.cwd),
-            projects=runs.list_names(index, principal, "project"),
-            all_projects=request.all_projects,
-            live_sessions=_list_live(request.session) if request.session else (),
-            shared_projects=runs.list_shared_projects(index, principal),
-        )
-        filters = replace(filters, until_at=request.as_of)
+        filters = _choose_filters(connections, index, plan.message, request)
         written_ids = own_writes.list_written_here(index, principal, request.session) if request.session else set()
         remarks = Remarks(connections.project_of(request.cwd), scan_text, partial(_list_alike, connections, index))
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
-            find_candidates = partial(
-                IndexCandidates, index, principal, filters, as_of=request.as_of, agent=connections.config.agent
-            )
+            space = pending.space if pending else None
+            candidates = IndexCandidates(index, principal, filters, space, request.as_of, connections.config.agent)
             context = RecallContext(
                 vectors=lambda: pending_rows(pending),
                 model=pending.tag.name if pending else "",
@@ -232,12 +223,11 @@ def recall_cues(
                 tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
             try:
-                recalled = (recaller or recall)(
-                    find_candidates(space=pending.space if pending else None), plan, context
-                )
-            except VectorsMissing:
+                recalled = (recaller or recall)(candidates, plan, context)
+            except VectorsMissing:  # words alone
                 pending, has_vector_failed = None, True
-                recalled = (recaller or recall)(find_candidates(), plan, replace(context, vectors=None, model=""))
+                candidates, context = replace(candidates, space=None), replace(context, vectors=None, model="")
+                recalled = (recaller or recall)(candidates, plan, context)
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)
     except (IndexFault, Busy) as error:
@@ -250,6 +240,19 @@ def recall_cues(
     shortfalls = {"vector": has_vector_failed, "behind": n_behind > 0, HELPER: has_helper_failed}
     degraded = tuple(name for name, is_degraded in shortfalls.items() if is_degraded)
     return replace(recalled, degraded=degraded, n_behind=n_behind)
+
+
+def _choose_filters(connections: Connections, index: IndexConnection, message: str, request: RecallRequest) -> Filters:
+    """Return what a message looks at: its project and shared ones, without what its session holds."""
+    filters = planning.choose_filters(
+        message,
+        project=connections.project_of(request.cwd),
+        projects=runs.list_names(index, connections.principal, "project"),
+        all_projects=request.all_projects,
+        live_sessions=_list_live(request.session) if request.session else (),
+        shared_projects=runs.list_shared_projects(index, connections.principal),
+    )
+    return replace(filters, until_at=request.as_of)
 
 
 def _list_alike(connections: Connections, index: IndexConnection, words: str) -> list[Memory]:

@@ -349,9 +349,7 @@ class Memories:
             if draft.path
             else self._choose_path(clean_text, draft, agent, stated_at)
         )
-        if (
-            draft.stated_at is None
-        ):  # it is said at this moment: after all that was said, also by a clock that was ahead
+        if draft.stated_at is None:  # said now: after all that was said, also by a clock that was ahead
             chain_memories = self._list_chain(path, draft.project, agent)
             stated_at = max([stated_at, *(memory.stated_at for memory in chain_memories)])
         return Memory(
