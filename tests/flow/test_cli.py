@@ -257,7 +257,7 @@ def test_a_filter_that_fits_nothing_is_named(home: Path) -> None:
     assert run(home, "search", "port", "--role", "usr").returncode == 2
     assert run(home, "search", "port", "--kind", "calls").returncode == 2
     assert run(home, "search", "zzz-nothing", "--runtime", "pi").stdout == "Nothing found.\n"
-    assert run(home, "tree", "--runtime", "claude").stdout == "No run fits.\n"
+    assert run(home, "tree", "--runtime", "claude").stdout == "No run fits these limits.\n"
 
 
 def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
