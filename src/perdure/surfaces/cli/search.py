@@ -482,7 +482,9 @@ def tree_command(
     if not nodes:
         is_limited = bool(since or runtime)
         shell.out.print(
-            "No run fits these limits." if is_limited else "No runs yet. `perdure import` captures the transcripts of your agents."
+            "No run fits these limits."
+            if is_limited
+            else "No runs yet. `perdure import` captures the transcripts of your agents."
         )
         return
     now = datetime.now(UTC)
