@@ -28,6 +28,7 @@ from perdure.types import Author, Json, Line, Origin, ParsedLines, Part
 
 _CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 _UUID = lazy_re(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+_ORIGIN_FIELDS = {"cwd", "sessionId", "isSidechain"}  # what names a session; a sub-agent's has an agentId, too
 _COMMAND_TAG = lazy_re(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
 _TYPED_TAG = lazy_re(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
 
@@ -124,6 +125,8 @@ def identify(first_bytes: bytes, path: str) -> Origin:
     fields: Json = {}  # the first value of each field
     for line in read_objects(first_bytes):
         fields = {**line, **fields}
+        if fields.keys() >= _ORIGIN_FIELDS and (fields["isSidechain"] is not True or "agentId" in fields):
+            break
     pure_path = PurePath(path.replace("\\", "/"))
     stem = pure_path.name.removesuffix(".jsonl")
     cwd = text_or_empty(fields.get("cwd")) or None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 
 from perdure import text
@@ -28,6 +29,7 @@ MAX_TITLE_CHARS = 200
 MAX_FACT_CHARS = 500  # of the text of a fact of action; a longer command is not told
 MAX_FACET_CHARS = 500  # of a file, tool or name that is asked for; the keys of a database are limited, too
 _SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
+_mask_part = lru_cache(maxsize=4)(mask)  # what is cut into chunks is searched for names next
 _CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
 
 
@@ -150,7 +152,7 @@ def _find_speaker(words: str) -> str:
 def _split_into_chunks(identifier: str, parts: Sequence[Part]) -> Iterator[ChunkRow]:
     n = 0
     for kind, kind_text in _join_parts(parts):
-        masked = mask(kind_text)
+        masked = _mask_part(kind_text)
         for low, high in text.split(masked, max_chars=CHUNK_CHARS, overlap_chars=OVERLAP_CHARS):
             yield ChunkRow(n, kind, masked[low:high], _hash_to_number(f"{identifier}/{n}"))
             n += 1
@@ -206,7 +208,7 @@ def _list_all_facets(turn: Turn) -> Iterator[tuple[str, str]]:
     if turn.role in ("user", "assistant") and not turn.is_summary:
         for part in turn.parts:
             if part.kind == "text":
-                yield from (("entity", name) for name in text.entities(mask(part.text)))
+                yield from (("entity", name) for name in text.entities(_mask_part(part.text)))
 
 
 def _hash_to_number(key: str) -> int:

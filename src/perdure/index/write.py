@@ -113,10 +113,9 @@ class _IndexedTurn(NamedTuple):
     run_id: str
 
 
-_INDEXED_TURN = """turn.id, turn_id, offset, content_offset, session, generation, run.captured_in
-  FROM turn JOIN run ON run.id = turn.content_run"""
-_SELECT_INDEXED_TURN = f"""SELECT 1 AS place, {_INDEXED_TURN} WHERE copy_key = ?
-  UNION ALL SELECT 2, {_INDEXED_TURN} WHERE turn_id = ? ORDER BY place LIMIT 1"""  # any other form reads every turn
+_SELECT_INDEXED_TURN = """SELECT turn.id, turn_id, offset, content_offset, session, generation, run.captured_in
+  FROM turn JOIN run ON run.id = turn.content_run
+  WHERE turn.id = coalesce((SELECT id FROM turn WHERE copy_key = ?), (SELECT id FROM turn WHERE turn_id = ?))"""
 
 
 def has_run_id(index: IndexConnection, run_id: str) -> bool:
@@ -308,13 +307,8 @@ def _write_turn(index: IndexConnection, run: Run, number: int, row: TurnRow, sco
 
 def _find_indexed_turn(index: IndexConnection, row: TurnRow) -> _IndexedTurn | None:
     """Return the turn in the index that is a copy of this one, or else the turn with its id."""
-    return next(
-        (
-            _IndexedTurn._make(turn_values)
-            for _, *turn_values in index.db.execute(_SELECT_INDEXED_TURN, (row.copy_key, row.turn_id))
-        ),
-        None,
-    )
+    rows = index.db.execute(_SELECT_INDEXED_TURN, (row.copy_key, row.turn_id))
+    return next(map(_IndexedTurn._make, rows), None)
 
 
 def _insert_turn(
@@ -346,9 +340,8 @@ def _insert_turn(
             row.speaker,
         ),
     )
-    for kind, value in row.facets:
-        facet = index.add_facet(kind, value, scope.user)
-        index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
+    facets = [index.add_facet(kind, value, scope.user) for kind, value in row.facets]
+    index.db.executemany("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", [(facet, key) for facet in facets])
     if scope.source is not None and scope.source.runtime == WORKFLOW_RUNTIME:
         workflow_rows.add_turn(index, key, scope.source, role=turn.role, at_ms=row.stated_ms or 0, offset=offset)
     role = index.add_name("role", row.filter_role)

@@ -77,12 +77,10 @@ def restate(memories: Memories, archive: Archive, run_ids: Iterable[str]) -> Sta
 
 def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntry, result: StatementsResult) -> None:
     try:
-        run, parsed = archive.read_turns(entry)
+        run, typed_turns = archive.take_typed_turns(entry)
     except DamagedRun:  # `verify` reports it
         return
-    for turn in parsed.turns:
-        if turn.author != "person" or turn.is_summary:
-            continue
+    for turn in typed_turns:
         result.n_turns += 1
         drafts = [_build_draft(memories.user, run, turn, statement) for statement in _iter_statements(turn)]
         if drafts:
@@ -142,11 +140,10 @@ def find_guesses(memories: Memories, archive: Archive) -> set[str]:
 def _read_kept_texts(archive: Archive, run_id: str) -> frozenset[str] | None:
     """Return what a person asked to keep in a run; None if it cannot be read."""
     try:
-        _, parsed = archive.read_turns(archive.get_entry(run_id))
+        _, typed_turns = archive.take_typed_turns(archive.get_entry(run_id))
     except (DamagedRun, NotFound):
         return None
-    turns = (turn for turn in parsed.turns if turn.author == "person" and not turn.is_summary)
-    return frozenset(mask(statement.text) for turn in turns for statement in _iter_statements(turn))
+    return frozenset(mask(statement.text) for turn in typed_turns for statement in _iter_statements(turn))
 
 
 def _list_texts(message: str) -> list[str]:
