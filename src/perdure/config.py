@@ -11,9 +11,11 @@ import getpass
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.environ import find_home_path, find_user_home, read_variable
 from perdure.errors import ConfigFault, UsageError
@@ -56,8 +58,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CaptureConfig:
+class CaptureConfig(Struct, frozen=True):
     """The folders that are never captured, and the limits after which the outbox warns."""
 
     exclude: tuple[str, ...] = ()  # glob patterns of folders (`~` is the home folder); nothing in them is copied
@@ -66,15 +67,13 @@ class CaptureConfig:
     host_memories: bool = True  # also capture what hosts keep in files: their models' memories, and instructions
 
 
-@dataclass(frozen=True)
-class HooksConfig:
+class HooksConfig(Struct, frozen=True):
     """How long a client waits for a hook."""
 
     limit_ms: int = 1000  # a hook ends after this time, finished or not, and the client continues
 
 
-@dataclass(frozen=True)
-class ArchiveConfig:
+class ArchiveConfig(Struct, frozen=True):
     """How runs are stored."""
 
     pack_after_days: int = 30  # `perdure pack` packs a conversation that was idle for this long
@@ -83,8 +82,7 @@ class ArchiveConfig:
     store_plain: bool = False  # allow http:// to another machine, because the network itself is private
 
 
-@dataclass(frozen=True)
-class EmbedderConfig:
+class EmbedderConfig(Struct, frozen=True):
     """The embedder. The default needs no network; an endpoint is contacted only if it is named here."""
 
     kind: str = "minilm"  # minilm, static, openai (any endpoint that speaks like it), ollama, or off
@@ -99,8 +97,7 @@ class EmbedderConfig:
     timeout_s: int = 30  # for one request to an endpoint
 
 
-@dataclass(frozen=True)
-class RoleConfig:
+class RoleConfig(Struct, frozen=True):
     """The model of one role, and the options of its calls. Without a provider there is no model, and rules do
     the work.
     """
@@ -117,18 +114,16 @@ class RoleConfig:
     window_tokens: int = 0  # of the model's context; 0: the window known for that model, else 128,000
 
 
-@dataclass(frozen=True)
-class RolesConfig:
+class RolesConfig(Struct, frozen=True):
     """The model of each role."""
 
-    resident: RoleConfig = field(default_factory=RoleConfig)  # talks with the user
-    miner: RoleConfig = field(default_factory=RoleConfig)  # makes memories from conversations
-    helper: RoleConfig = field(default_factory=RoleConfig)  # small and quick: plans the queries of a recall
-    summariser: RoleConfig = field(default_factory=RoleConfig)
+    resident: RoleConfig = RoleConfig()  # talks with the user
+    miner: RoleConfig = RoleConfig()  # makes memories from conversations
+    helper: RoleConfig = RoleConfig()  # small and quick: plans the queries of a recall
+    summariser: RoleConfig = RoleConfig()
 
 
-@dataclass(frozen=True)
-class PriceConfig:
+class PriceConfig(Struct, frozen=True):
     """The price of a million tokens of a model, in your currency."""
 
     input: float = 0.0
@@ -137,8 +132,7 @@ class PriceConfig:
     cache_write: float = 0.0  # 0: same as `input`
 
 
-@dataclass(frozen=True)
-class ImagesConfig:
+class ImagesConfig(Struct, frozen=True):
     """The model that makes images for the agent. Without a url there is none."""
 
     url: str = ""  # of an endpoint like OpenAI's, without /images/generations: "https://api.openai.com/v1"
@@ -148,8 +142,7 @@ class ImagesConfig:
     timeout_s: int = 180  # for one image
 
 
-@dataclass(frozen=True)
-class CapsConfig:
+class CapsConfig(Struct, frozen=True):
     """The maximum that models may use; 0 is no cap. Days and months are those of local time."""
 
     job_tokens: int = 0  # of one job in a day
@@ -161,20 +154,18 @@ class CapsConfig:
     day_client_calls: int = 50  # calls of installed clients (claude-cli, codex-cli) in a day, all jobs together
 
 
-@dataclass(frozen=True)
-class ModelsConfig:
+class ModelsConfig(Struct, frozen=True):
     """The models that Perdure uses."""
 
-    embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
-    roles: RolesConfig = field(default_factory=RolesConfig)
-    images: ImagesConfig = field(default_factory=ImagesConfig)
-    prices: Mapping[str, PriceConfig] = field(default_factory=dict, metadata={"each": PriceConfig})  # model -> price
-    caps: CapsConfig = field(default_factory=CapsConfig)
-    effort: Mapping[str, str] = field(default_factory=dict, metadata={"each": str})  # job -> the provider's word
+    embedder: EmbedderConfig = EmbedderConfig()
+    roles: RolesConfig = RolesConfig()
+    images: ImagesConfig = ImagesConfig()
+    prices: Mapping[str, PriceConfig] = {}  # model -> price
+    caps: CapsConfig = CapsConfig()
+    effort: Mapping[str, str] = {}  # job -> the provider's word
 
 
-@dataclass(frozen=True)
-class JobsConfig:
+class JobsConfig(Struct, frozen=True):
     """The schedule of the resident home's jobs.
 
     Cron expressions (minute, hour, day, month, weekday) in local time; "" for never.
@@ -199,15 +190,13 @@ class JobsConfig:
     identities: str = "17 * * * *"
 
 
-@dataclass(frozen=True)
-class PicturesConfig:
+class PicturesConfig(Struct, frozen=True):
     """How the text in pictures is read, if the extra `pictures` is installed."""
 
     read: bool = True  # read the text in pictures of transcripts and tool results, in the background
 
 
-@dataclass(frozen=True)
-class MiningConfig:
+class MiningConfig(Struct, frozen=True):
     """How memories are mined from conversations, if a model is set for it (`models.roles.miner`)."""
 
     idle_min: int = 30  # a session without messages for this long is over, and may be mined
@@ -215,8 +204,7 @@ class MiningConfig:
     job_batches: int = 30  # batches of ten messages that the resident home's job mines in one run
 
 
-@dataclass(frozen=True)
-class SearchConfig:
+class SearchConfig(Struct, frozen=True):
     """How search and recall rank."""
 
     vector_weight: float = 0.5  # of likeness in meaning, from 0 to 1; words have the rest
@@ -225,8 +213,7 @@ class SearchConfig:
 INDEX_ENGINES = ("sqlite", "postgres")  # values of `index.engine`
 
 
-@dataclass(frozen=True)
-class IndexConfig:
+class IndexConfig(Struct, frozen=True):
     """Where the index is: in a file of this home, or in a database that many machines share."""
 
     engine: str = "sqlite"  # sqlite or postgres
@@ -235,8 +222,7 @@ class IndexConfig:
     schema: str = "perdure"  # the beginning of the names of its schemas; each home has its own
 
 
-@dataclass(frozen=True)
-class LimitsConfig:
+class LimitsConfig(Struct, frozen=True):
     """From where on recall speaks, judged with the vectors of one model, or with words alone. 0: the built-in value."""
 
     relevance: float = 0.0  # of the best match, as `perdure recall --explain` shows it
@@ -246,8 +232,7 @@ class LimitsConfig:
 ASK_HOST = ("off", "start", "compact", "all")  # values of `live.ask_host`
 
 
-@dataclass(frozen=True)
-class LiveConfig:
+class LiveConfig(Struct, frozen=True):
     """The blocks that Perdure adds to a session while it runs."""
 
     recall: bool = True  # add recalled memories and turns to each message that a person sends
@@ -260,27 +245,24 @@ class LiveConfig:
     tool_facts: bool = True  # tell one fact at a tool call that is about to repeat a mistake, or changes a decided file
     remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
     ask_host: str = "off"  # ask the client's own model what to keep: off, at a "start", after a "compact"ion, or "all"
-    limits: Mapping[str, LimitsConfig] = field(default_factory=dict, metadata={"each": LimitsConfig})  # by model
+    limits: Mapping[str, LimitsConfig] = {}  # by model
 
 
-@dataclass(frozen=True)
-class MemoriesConfig:
+class MemoriesConfig(Struct, frozen=True):
     """The sources of memories."""
 
     stated: bool = True  # keep what a person tells the agent to keep in a session, without a model
     review: bool = False  # hold what rules, the miner and agents draft until you accept it in `perdure memories review`
 
 
-@dataclass(frozen=True)
-class McpToolConfig:
+class McpToolConfig(Struct, frozen=True):
     """A tool of an MCP server whose answer is a document."""
 
     name: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict, metadata={"free": True})
+    arguments: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class McpSourceConfig:
+class McpSourceConfig(Struct, frozen=True):
     """An MCP server whose documents `perdure import --from mcp` takes in."""
 
     command: tuple[str, ...] = ()  # the program and its arguments, for a server on standard input and output
@@ -288,21 +270,19 @@ class McpSourceConfig:
     environment: tuple[str, ...] = ()  # names of environment variables that the command gets, besides PATH and HOME
     key_env: str = ""  # the environment variable that holds the secret for `url` (Authorization: Bearer)
     resources: bool = True  # take its resources
-    tools: tuple[McpToolConfig, ...] = field(default=(), metadata={"items": McpToolConfig})  # and these tools' answers
+    tools: tuple[McpToolConfig, ...] = ()  # and these tools' answers
     project: str = ""  # the folder to whose project the documents belong; default: all projects
     timeout_s: float = 10.0  # for one request
     limit_s: float = 120.0  # for all of them
 
 
-@dataclass(frozen=True)
-class McpConfig:
+class McpConfig(Struct, frozen=True):
     """The MCP servers that are sources of this home."""
 
-    sources: Mapping[str, McpSourceConfig] = field(default_factory=dict, metadata={"each": McpSourceConfig})
+    sources: Mapping[str, McpSourceConfig] = {}
 
 
-@dataclass(frozen=True)
-class RemoteConfig:
+class RemoteConfig(Struct, frozen=True):
     """The remote home of a thin machine. `perdure join` writes it."""
 
     url: str = ""  # "https://home.example:8443"; without it, this machine keeps its own home
@@ -310,8 +290,7 @@ class RemoteConfig:
     plain: bool = False  # allow http:// to other machines, because the network itself is private
 
 
-@dataclass(frozen=True)
-class ServerConfig:
+class ServerConfig(Struct, frozen=True):
     """How this home serves other machines and other users."""
 
     http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8787"; default: nowhere
@@ -324,16 +303,14 @@ class ServerConfig:
     remote_agent: bool = False  # let your other machines talk with the agent, whose tools act on this one
 
 
-@dataclass(frozen=True)
-class AtprotoConfig:
+class AtprotoConfig(Struct, frozen=True):
     """People who are known by a DID of the AT Protocol. Without a directory this home asks no such server."""
 
     directory: str = ""  # of DIDs: "https://plc.directory"
     server: str = ""  # a server that finds the DID of a handle; default: the web site of the handle
 
 
-@dataclass(frozen=True)
-class OpenIdConfig:
+class OpenIdConfig(Struct, frozen=True):
     """The OpenID provider by which people sign in on the page. Without an issuer there is none."""
 
     issuer: str = ""  # "https://login.example.com", as its tokens name it
@@ -345,29 +322,26 @@ class OpenIdConfig:
     session_h: int = 12  # a session on the page ends after so many hours
 
 
-@dataclass(frozen=True)
-class IdentityConfig:
+class IdentityConfig(Struct, frozen=True):
     """The servers elsewhere that prove who somebody is. They give nobody a right in this home."""
 
-    atproto: AtprotoConfig = field(default_factory=AtprotoConfig)
-    openid: OpenIdConfig = field(default_factory=OpenIdConfig)
+    atproto: AtprotoConfig = AtprotoConfig()
+    openid: OpenIdConfig = OpenIdConfig()
     private: tuple[str, ...] = ()  # hosts that may have private addresses, and may be asked over http://
     ca: str = ""  # file (PEM) of a certificate authority of your own; default: the system's
     timeout_s: int = 10  # for one request
 
 
-@dataclass(frozen=True)
-class ProxyConfig:
+class ProxyConfig(Struct, frozen=True):
     """The proxy, which gives memory to clients that take a base URL."""
 
     listen: str = ""  # where `perdure serve` also answers as a proxy, e.g. "127.0.0.1:8788"; default: nowhere
     limit_ms: int = 100  # a request that waited so long for recall goes on without it
     capture: bool = True  # capture both sides of what goes through; never of a client that has hooks
-    upstreams: Mapping[str, Any] = field(default_factory=dict, metadata={"free": True})  # name -> address
+    upstreams: Mapping[str, Any] = {}  # name -> address
 
 
-@dataclass(frozen=True)
-class DeliveryConfig:
+class DeliveryConfig(Struct, frozen=True):
     """A target to which results are delivered. Each kind reads the settings that are named for it."""
 
     kind: str = ""  # file, webhook, mail or telegram
@@ -390,8 +364,7 @@ class DeliveryConfig:
     timeout_s: int = 30  # for one request or one answer of the server
 
 
-@dataclass(frozen=True)
-class TelegramConfig:
+class TelegramConfig(Struct, frozen=True):
     """The bot through which people talk with the agent of this home in Telegram. Without a token there is none."""
 
     token_env: str = ""  # the environment variable with the token of the bot
@@ -403,8 +376,7 @@ class TelegramConfig:
     url: str = ""  # of a Bot API server of your own
 
 
-@dataclass(frozen=True)
-class MailConfig:
+class MailConfig(Struct, frozen=True):
     """The address at which the agent of this home answers mail. Without an address there is none."""
 
     address: str = ""  # of the agent: its answers come from there
@@ -431,8 +403,7 @@ class MailConfig:
     timeout_s: int = 30  # for one answer of a server
 
 
-@dataclass(frozen=True)
-class SessionConfig:
+class SessionConfig(Struct, frozen=True):
     """How a session of Perdure's own stays within the window of its model. In a small window, less of each."""
 
     warn_percent: int = 70  # of the window: from here on old tool output and images are left out
@@ -446,8 +417,7 @@ class SessionConfig:
     clip_chars: int = 2_000  # of each tool result that the summariser reads
 
 
-@dataclass(frozen=True)
-class AgentsConfig:
+class AgentsConfig(Struct, frozen=True):
     """How runs of agents in the background are carried out."""
 
     workers: int = 4  # runs at once, of each depth: one that waits for its sub-agents holds up none of them; 0: none
@@ -456,16 +426,14 @@ class AgentsConfig:
     max_s: int = 1800  # seconds for a run whose recipe says nothing
 
 
-@dataclass(frozen=True)
-class WorkersConfig:
+class WorkersConfig(Struct, frozen=True):
     """Whether processes of their own do the work in the background. Needs the index in Postgres: docs/operating.md."""
 
     enabled: bool = False  # `perdure serve` only answers, and `perdure worker` works, as many of both as you start
     max_waiting: int = 5_000  # runs of one user that may wait for the index; more are refused, and sent again later
 
 
-@dataclass(frozen=True)
-class FloorConfig:
+class FloorConfig(Struct, frozen=True):
     """The maximum number of tokens of each layer of the floor, and the location of this machine."""
 
     system_tokens: int = 8000
@@ -485,36 +453,35 @@ class FloorConfig:
     place: str = ""  # location of this machine, as models read it: "Lisbon, at home"
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Struct, frozen=True):
     """All settings, with their defaults."""
 
     user: str = ""  # owner of everything this home captures; default: the operating-system user
     machine: str = ""  # name of this device; default: its host name
     agent: str = "default"  # whose mind the runtimes on this machine are
-    capture: CaptureConfig = field(default_factory=CaptureConfig)
-    hooks: HooksConfig = field(default_factory=HooksConfig)
-    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
-    models: ModelsConfig = field(default_factory=ModelsConfig)
-    index: IndexConfig = field(default_factory=IndexConfig)
-    search: SearchConfig = field(default_factory=SearchConfig)
-    live: LiveConfig = field(default_factory=LiveConfig)
-    jobs: JobsConfig = field(default_factory=JobsConfig)
-    pictures: PicturesConfig = field(default_factory=PicturesConfig)
-    mining: MiningConfig = field(default_factory=MiningConfig)
-    memories: MemoriesConfig = field(default_factory=MemoriesConfig)
-    floor: FloorConfig = field(default_factory=FloorConfig)
-    mcp: McpConfig = field(default_factory=McpConfig)
-    remote: RemoteConfig = field(default_factory=RemoteConfig)
-    server: ServerConfig = field(default_factory=ServerConfig)
-    identity: IdentityConfig = field(default_factory=IdentityConfig)
-    proxy: ProxyConfig = field(default_factory=ProxyConfig)
-    delivery: Mapping[str, DeliveryConfig] = field(default_factory=dict, metadata={"each": DeliveryConfig})  # by name
-    telegram: TelegramConfig = field(default_factory=TelegramConfig)
-    mail: MailConfig = field(default_factory=MailConfig)
-    session: SessionConfig = field(default_factory=SessionConfig)
-    agents: AgentsConfig = field(default_factory=AgentsConfig)
-    workers: WorkersConfig = field(default_factory=WorkersConfig)
+    capture: CaptureConfig = CaptureConfig()
+    hooks: HooksConfig = HooksConfig()
+    archive: ArchiveConfig = ArchiveConfig()
+    models: ModelsConfig = ModelsConfig()
+    index: IndexConfig = IndexConfig()
+    search: SearchConfig = SearchConfig()
+    live: LiveConfig = LiveConfig()
+    jobs: JobsConfig = JobsConfig()
+    pictures: PicturesConfig = PicturesConfig()
+    mining: MiningConfig = MiningConfig()
+    memories: MemoriesConfig = MemoriesConfig()
+    floor: FloorConfig = FloorConfig()
+    mcp: McpConfig = McpConfig()
+    remote: RemoteConfig = RemoteConfig()
+    server: ServerConfig = ServerConfig()
+    identity: IdentityConfig = IdentityConfig()
+    proxy: ProxyConfig = ProxyConfig()
+    delivery: Mapping[str, DeliveryConfig] = {}  # by name
+    telegram: TelegramConfig = TelegramConfig()
+    mail: MailConfig = MailConfig()
+    session: SessionConfig = SessionConfig()
+    agents: AgentsConfig = AgentsConfig()
+    workers: WorkersConfig = WorkersConfig()
 
     @property
     def admins(self) -> frozenset[str]:
@@ -598,33 +565,45 @@ def _get_system_user() -> str:
         return str(os.getuid())
 
 
-def _build_settings(settings_class: type[Any], table: Mapping[str, Any], *, prefix: str) -> Any:
-    """Build a dataclass from a TOML table; nested tables become nested dataclasses."""
-    fields_by_name = {f.name: f for f in fields(settings_class)}
-    unknown = sorted(set(table) - set(fields_by_name))
+_ITEM_CLASSES: dict[tuple[type[Struct], str], type[Any]] = {  # of what a table or list of settings holds
+    (ModelsConfig, "prices"): PriceConfig,
+    (ModelsConfig, "effort"): str,
+    (LiveConfig, "limits"): LimitsConfig,
+    (McpConfig, "sources"): McpSourceConfig,
+    (McpSourceConfig, "tools"): McpToolConfig,
+    (Config, "delivery"): DeliveryConfig,
+}
+_FREE_TABLES = ((McpToolConfig, "arguments"), (ProxyConfig, "upstreams"))  # that may hold anything
+
+
+def _build_settings(settings_class: type[Struct], table: Mapping[str, Any], *, prefix: str) -> Any:
+    """Build settings from a TOML table; nested tables become nested settings."""
+    names = settings_class.__struct_fields__
+    unknown = sorted(set(table) - set(names))
     if unknown:
-        raise ConfigFault(f"{prefix}{unknown[0]} (known here: {', '.join(sorted(fields_by_name))})")
+        raise ConfigFault(f"{prefix}{unknown[0]} (known here: {', '.join(sorted(names))})")
     values: dict[str, Any] = {}
     for name, value in table.items():
-        metadata, setting = fields_by_name[name].metadata, f"{prefix}{name}"
-        if (item_class := metadata.get("each")) and isinstance(value, dict):
+        place, setting = (settings_class, name), f"{prefix}{name}"
+        default, item_class = getattr(settings_class(), name), _ITEM_CLASSES.get(place)
+        if item_class and isinstance(value, dict) and isinstance(default, dict):
             values[name] = {
                 key: _to_setting(item_class(), item, setting=f"{setting}.{key}") for key, item in value.items()
             }
-        elif (item_class := metadata.get("items")) and isinstance(value, list):
+        elif item_class and isinstance(value, list) and isinstance(default, tuple):
             values[name] = tuple(
                 _to_setting(item_class(), item, setting=f"{setting}[{number}]") for number, item in enumerate(value)
             )
-        elif metadata.get("free") and isinstance(value, dict):
+        elif place in _FREE_TABLES and isinstance(value, dict):
             values[name] = value
         else:
-            values[name] = _to_setting(getattr(settings_class(), name), value, setting=f"{prefix}{name}")
+            values[name] = _to_setting(default, value, setting=setting)
     return settings_class(**values)
 
 
 def _to_setting(default: Any, value: Any, *, setting: str) -> Any:
     """Return the value of one setting in the type of its default."""
-    if isinstance(value, dict) and is_dataclass(default):
+    if isinstance(value, dict) and isinstance(default, Struct):
         return _build_settings(type(default), value, prefix=f"{setting}.")
     if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)

@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from perdure import text
 from perdure.connections import Connections, local_now, pending_rows
 from perdure.errors import Busy, ConfigFault, IndexFault, UsageError, VectorsMissing
@@ -128,7 +130,7 @@ def _search_vectors(
     from perdure.index.embed import count_missing
 
     vectors, space = pending.wait().vectors, pending.space
-    tuning = replace(DEFAULT, vector=connections.config.search.vector_weight)
+    tuning = structs.replace(DEFAULT, vector=connections.config.search.vector_weight)
     with index.begin_read(), pending.lanes.pause_bulk():
         candidates = IndexCandidates(index, connections.principal, request.filters, space)
         if request.mode == "semantic" or not request.terms:
@@ -220,7 +222,7 @@ def recall_cues(
                 scan_text=scan_text,
                 describe_changes=None if connections.is_used_remotely else remarks.describe,
                 limits=connections.config.live.limits,
-                tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
+                tuning=structs.replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
             try:
                 recalled = (recaller or recall)(candidates, plan, context)

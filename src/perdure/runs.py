@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from perdure import config as settings
 from perdure.archive import forget
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from perdure.index.threads import SessionThread
 
 
-@dataclass(frozen=True)
-class Transcript:
+class Transcript(Struct, frozen=True):
     """A captured run with what its bytes say."""
 
     run: Run

@@ -10,11 +10,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from perdure import disk
 from perdure.archive import archive, manifest
@@ -55,8 +55,7 @@ _GROUP_RUNS, _GROUP_BYTES = 512, 32_000_000  # of another home, made durable tog
 UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """What came in from another home."""
 
     n_runs: int
@@ -67,8 +66,7 @@ class Merged:
     n_without_effect: int = 0  # of the events: machines and grants, which count only in the home that made them
 
 
-@dataclass(frozen=True)
-class TakenAgain:
+class TakenAgain(Struct, frozen=True):
     """The result of taking in again what was missing or damaged."""
 
     run_ids: tuple[str, ...]  # whole again

@@ -1,11 +1,11 @@
 """Text like an instruction to a model is not put beside a prompt: told once, allowed by its owner, else refused."""
 
-import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from perdure import turn
 from perdure.access import scan, shown_alerts
@@ -128,7 +128,7 @@ def test_told_alerts_are_noted_by_name_with_suspects_first(opened) -> None:
 
 
 def test_only_a_delivered_answer_marks_an_alert_as_told(poisoned) -> None:
-    poisoned.config = dataclasses.replace(poisoned.config, user=poisoned.user)  # its own user: others are not told
+    poisoned.config = structs.replace(poisoned.config, user=poisoned.user)  # its own user: others are not told
     alert.update_alert(poisoned.path, ["the disk is full"])
     late = turn.ReplyDeadline(20_000)
     assert (

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -597,7 +596,7 @@ def test_it_serves_other_machines_over_tls_alone(home, no_hooks, tmp_path) -> No
 def test_a_taken_address_is_named(home, no_hooks) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        running = ProxyServer(home, replace(Config(user="tester"), server=ServerConfig()), listen=address)
+        running = ProxyServer(home, Config(user="tester"), listen=address)
         with pytest.raises(ConfigFault, match="the address is taken"):
             running.start()
         running.stop()

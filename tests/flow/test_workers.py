@@ -13,12 +13,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import perdure
 from perdure.archive.archive import Delta
@@ -358,6 +358,6 @@ def test_serve_without_workers_loads_no_queue() -> None:
 
 def test_a_worker_refuses_a_home_that_wants_none(folder: Path) -> None:
     with perdure.open(folder) as home:
-        home.config = replace(home.config, workers=WorkersConfig())
+        home.config = structs.replace(home.config, workers=WorkersConfig())
         with pytest.raises(ConfigFault, match=r"workers\.enabled"):
             WorkerProcess(home)

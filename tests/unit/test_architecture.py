@@ -32,6 +32,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "agent/agent.py": "the package `mcp` is optional, and takes a second",
     "capture/enqueue.py": "a hook copies lines with it; few captures need projects or emitted lines",
     "capture/policy.py": "a hook pays for reading config.toml once, not each time",
+    "recall/plan.py": "few homes have a model that plans a recall",
     "pictures/child.py": "a process that sets its limits first, then loads the engine",
     "formats/__init__.py": "a recall by words loads the package, and no format",
     "index/catchup.py": "opening a home looks for changes; only changes need the projection",

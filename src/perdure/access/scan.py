@@ -18,11 +18,12 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from operator import eq
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from perdure.access.agent_orders import find_agent_orders
 from perdure.access.word_letters import (
@@ -47,8 +48,7 @@ MAX_ENCODED = 64  # encoded texts that are scanned per text
 EDGE_WORDS = 2  # shown in an excerpt after the hit
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A part of a text that reads like an order to the model."""
 
     rule: str  # the kind of order: "override", "persona", …

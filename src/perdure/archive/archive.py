@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from perdure import disk
 from perdure.archive import injections, manifest, merge, run_files
@@ -65,8 +66,7 @@ class Delta:
     parent_run_id: str | None = None
 
 
-@dataclass(frozen=True)
-class StoreResult:
+class StoreResult(Struct, frozen=True):
     """The result of storing one delta."""
 
     outcome: Outcome  # stored; already stored; accepted up to `to_offset` (send the rest); diverged; gap

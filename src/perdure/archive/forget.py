@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from perdure import text
 from perdure.access.redact import mask
@@ -39,8 +40,7 @@ from perdure.types import OWN_RUNTIME, Line, Memory, Run, Source, Span, Turn
 _EVENT_TURNS = 2000  # turns named in one event: a line of the journal stays below a few megabytes
 
 
-@dataclass(frozen=True)
-class ForgetTarget:
+class ForgetTarget(Struct, frozen=True):
     """One turn, or the lines of a run around its turns, that is about to be forgotten."""
 
     turn_id: str
@@ -305,8 +305,7 @@ def has_no_overlap(_: Span) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class ForgottenItems:
+class ForgottenItems(Struct, frozen=True):
     """Everything of one user that is forgotten, as memories and floor pages refer to it."""
 
     tombstones: Tombstones

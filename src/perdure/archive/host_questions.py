@@ -8,9 +8,10 @@ stands in the event of the memories that it made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from perdure.archive import memory_events
 from perdure.archive.journal import Journal, JournalEvent, decode_event, find_lines
@@ -21,8 +22,7 @@ KEPT = timedelta(days=90)  # that a question takes an answer
 _SETTLED_NEEDLE = b'"settled":'
 
 
-@dataclass(frozen=True)
-class HostQuestion:
+class HostQuestion(Struct, frozen=True):
     """The candidates of one session that a host's model was asked about."""
 
     runtime: str  # of the session that the question is about

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from perdure.archive import host_questions
 from perdure.archive.journal import (
@@ -40,8 +40,7 @@ TOOL_RUNTIME = "mcp"  # runtime of what a model requested through a tool: its se
 RESET = "context-reset"
 
 
-@dataclass(frozen=True, slots=True)
-class InjectedContext:
+class InjectedContext(Struct, frozen=True):
     """The content that a session has received since its context was last emptied."""
 
     turns: frozenset[str] = frozenset()

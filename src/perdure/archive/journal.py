@@ -14,12 +14,12 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from perdure.archive import manifest
 from perdure.disk import append_line, lock_file, make_folder, replace_file, write_file
@@ -65,8 +65,7 @@ class JournalEvent(msgspec.Struct, frozen=True, omit_defaults=False):
         return datetime.fromisoformat(self.at.partition("#")[0])
 
 
-@dataclass(frozen=True)
-class JournalDamage:
+class JournalDamage(Struct, frozen=True):
     """A line of the journal that differs from what was written."""
 
     path: Path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.config import DeliveryConfig
@@ -45,12 +45,12 @@ def check_target(home: Path, name: str, config: DeliveryConfig) -> None:
     if kind is None:
         raise ConfigFault(f"delivery.{name}.kind = {config.kind!r} (known: {', '.join(KINDS)})")
     default = DeliveryConfig()
-    for field in fields(DeliveryConfig):
-        is_set = getattr(config, field.name) != getattr(default, field.name)
-        if field.name in kind.needed and not is_set:
-            raise ConfigFault(f"delivery.{name}.{field.name} must be set for kind = {config.kind!r}")
-        if is_set and field.name not in (*kind.needed, *kind.other, *_FOR_ALL):
-            raise ConfigFault(f"delivery.{name}.{field.name} has no meaning for kind = {config.kind!r}")
+    for setting in DeliveryConfig.__struct_fields__:
+        is_set = getattr(config, setting) != getattr(default, setting)
+        if setting in kind.needed and not is_set:
+            raise ConfigFault(f"delivery.{name}.{setting} must be set for kind = {config.kind!r}")
+        if is_set and setting not in (*kind.needed, *kind.other, *_FOR_ALL):
+            raise ConfigFault(f"delivery.{name}.{setting} has no meaning for kind = {config.kind!r}")
     if config.tries < 1:
         raise ConfigFault(f"delivery.{name}.tries = {config.tries} (1 or more)")
     if config.kind == "file" and find_folder(config).is_relative_to(home.resolve()):

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.errors import Busy, DamagedRun, DiskFull
@@ -25,8 +27,7 @@ _MAX_USER_BATCH_BYTES = 100_000  # of one user, while others wait for the same l
 _PART_S = 0.5  # of one transaction of a large run
 
 
-@dataclass(frozen=True)
-class ProjectedRun:
+class ProjectedRun(Struct, frozen=True):
     """One run that was projected into the index, in numbers."""
 
     run: Run

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+
+from msgspec import Struct
 
 from perdure.types import Author
 
@@ -94,8 +95,7 @@ HEAD_CHARS = 400  # about 100 tokens, 20 ms of one core; 150 lose one answer in 
 RESULT_CHARS = 150  # of the output of a tool, which recall does not tell: more than half of all text
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingPolicy:
+class EmbeddingPolicy(Struct, frozen=True):
     """One class of chunks that is embedded. `count_embedded_chars` says how much of each chunk, by its author."""
 
     kind: str  # text, thinking, call, result or picture

@@ -11,11 +11,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from perdure.config import EmbedderConfig
 from perdure.disk import lock_file
@@ -35,8 +35,7 @@ _EMBED_WAIT_S = 15.0  # for somebody who embeds; the resident home does it for s
 _CHECK_TEXT = "The harbour master signs the tide table."
 
 
-@dataclass(frozen=True)
-class SlabStatus:
+class SlabStatus(Struct, frozen=True):
     """The progress of the vectors of one model."""
 
     tag: str
@@ -47,8 +46,7 @@ class SlabStatus:
     answers: bool  # True if searches use it
 
 
-@dataclass(frozen=True)
-class VectorStatus:
+class VectorStatus(Struct, frozen=True):
     """The state of all vectors, and of what waits for one."""
 
     model: str  # tag of the configured embedder, "" for none
@@ -59,8 +57,7 @@ class VectorStatus:
     waiting_s: float | None  # age of the oldest capture that is not embedded
 
 
-@dataclass(frozen=True)
-class PendingQueryVector:
+class PendingQueryVector(Struct, frozen=True):
     """Queries that are being embedded, and the vectors with which they may be compared."""
 
     space: VectorSpace

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from perdure import text
 from perdure.access.redact import mask
 from perdure.formats import call_text
@@ -35,8 +37,7 @@ from perdure.types import Facets, Filters, Hit, Live, Principal, SearchResult
 COMMON_SHARE = 0.25  # a term in a larger share of the chunks says almost nothing (BM25 weight below 1.1)
 
 
-@dataclass(frozen=True)
-class MatchPlan:
+class MatchPlan(Struct, frozen=True):
     """The terms of a query, grouped by what they may cost; each group has the rarest term first."""
 
     rare: tuple[str, ...]  # a chunk with any of them is a candidate
@@ -205,8 +206,7 @@ def _mask_hit(hit: Hit) -> Hit:
     )
 
 
-@dataclass(frozen=True)
-class KeywordCandidates:
+class KeywordCandidates(Struct, frozen=True):
     """The result of a search by words."""
 
     scored: Sequence[ScoredChunk] = ()  # the best chunks, best first

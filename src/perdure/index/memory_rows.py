@@ -10,11 +10,12 @@ memories by words, by path and, where there are vectors, by meaning; it never fi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from perdure import text
 from perdure.access.redact import mask
@@ -279,8 +280,7 @@ _ORDER_SQL: dict[MemoryOrder, str] = {  # the same orders as the indexes of the 
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFilter:
+class MemoryFilter(Struct, frozen=True):
     """Filters of a list of memories. A field that is left out narrows nothing."""
 
     prefix: str = ""  # of the folded path, by whole parts

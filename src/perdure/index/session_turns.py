@@ -8,10 +8,11 @@ branches are not mined.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from perdure.formats.prompt_text import strip_wrappers
 from perdure.index import visibility
@@ -27,8 +28,7 @@ _MAX_QUOTED_CHUNKS = 40  # of a quoted turn
 _MIN_TASK_CHARS = 1  # of the text of a sub-agent's task
 
 
-@dataclass(frozen=True, slots=True)
-class PromptExchange:
+class PromptExchange(Struct, frozen=True):
     """A prompt and the answer to it."""
 
     prompt: str
@@ -37,8 +37,7 @@ class PromptExchange:
     last_at: datetime | None  # time of the last turn of the answer
 
 
-@dataclass(frozen=True, slots=True)
-class QuotedTurn:
+class QuotedTurn(Struct, frozen=True):
     """One turn, to be quoted."""
 
     turn_id: str
@@ -50,8 +49,7 @@ class QuotedTurn:
     said: str  # masked; cut off when it is very long
 
 
-@dataclass(frozen=True, slots=True)
-class _SessionTurn:
+class _SessionTurn(Struct, frozen=True):
     number: int
     role: str
     author: str
@@ -119,8 +117,7 @@ def find_last_time(index: IndexConnection, user: str, conversation: str) -> date
     return from_ms(index.select(query, *numbers)[0][0])
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTurn:
+class PromptTurn(Struct, frozen=True):
     """A message of a person in a session, or the task of a sub-agent."""
 
     turn_id: str

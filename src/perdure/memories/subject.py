@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from perdure.memories.language import Language, guess_language, is_unspaced
 from perdure.regex import lazy_re
@@ -31,8 +32,7 @@ MarkedWords = tuple[
 ]  # the telling words at a mark like "instead of", and those before it
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """A statement as it is compared with others."""
 
     owner: str  # "user" for what the speaker says of themselves, "project" for "we"; "" for neither

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from perdure.errors import ReadOnlyHome
 from perdure.models.embedder import Embedder, ModelTag, TextKind, Vectors
@@ -32,8 +33,7 @@ LANES: tuple[Lane, ...] = ("query", "ingest", "bulk")
 LOCK_POLL_S = 0.1  # how often a waiting bulk lane tries the lock
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedResult:
+class EmbedResult(Struct, frozen=True):
     """The vectors of one submission, with its waiting times."""
 
     vectors: Vectors

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from msgspec import structs
+
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
 from perdure.errors import (
     BadAnswer,
@@ -117,8 +119,8 @@ class Roles:
         if role in self._own_chats and not (model and config.provider):
             chat = self._own_chats[role]
         elif config.provider:
-            config = replace(config, model=model or config.model)
-            config = replace(config, effort=effort or self._config.effort.get(job) or find_effort(role, config))
+            config = structs.replace(config, model=model or config.model)
+            config = structs.replace(config, effort=effort or self._config.effort.get(job) or find_effort(role, config))
             chat = self._get_made_chat(role, config)
         else:
             return None

@@ -9,9 +9,10 @@ ids or memory ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from perdure.index.fuse import Matrix, Neighbours, Scores
 from perdure.recall.truth import Beliefs
@@ -40,8 +41,7 @@ class Exchange(NamedTuple):
     is_last: bool  # the agent says nothing more before the next message of a person
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateDetail:
+class CandidateDetail(Struct, frozen=True):
     """The fields of a candidate that are shown."""
 
     turn_id: str
@@ -63,8 +63,7 @@ class CandidateDetail:
     before_call: str = ""  # the chunks before it, if it begins inside a call
 
 
-@dataclass(frozen=True, slots=True)
-class NameSighting:
+class NameSighting(Struct, frozen=True):
     """The turns that contain a name."""
 
     n_turns: int  # turns that contain the name

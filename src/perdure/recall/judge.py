@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
+
+from msgspec import Struct
 
 from perdure import text
 from perdure.config import LimitsConfig
@@ -52,8 +53,7 @@ _SIMILAR_LETTERS = str.maketrans("cqz", "kks")
 _SUFFIX = lazy_re(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """The evidence for the candidates as a whole."""
 
     cosine: float | None  # the best; None without vectors
@@ -66,8 +66,7 @@ class Evidence:
     is_unread: bool = False  # the models do not read the script of most letters of the query words
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The relevance of the candidates, and the reason if recall stays silent."""
 
     relevance: float
@@ -260,8 +259,7 @@ def get_threshold(judged_for: str) -> float:
 # a home's own limits ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredBlock:
+class AnsweredBlock(Struct, frozen=True):
     """A block that recall would have told, and whether a person wants such blocks."""
 
     judged_for: str  # a model, or WORDS
@@ -270,8 +268,7 @@ class AnsweredBlock:
     is_wanted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FittedLimits:
+class FittedLimits(Struct, frozen=True):
     """Limits for one model, and what they do to the blocks that were answered."""
 
     limits: LimitsConfig

@@ -13,16 +13,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure import text
 from perdure.capture.events import is_human
 from perdure.errors import ConfigFault, ModelFault
 from perdure.memories.routine import is_routine
-from perdure.models.chat import Chat, ChatMessage
 from perdure.recall.times import find_times
 from perdure.regex import lazy_re
 from perdure.types import Filters, Intent, Live, Plan
+
+if TYPE_CHECKING:
+    from perdure.models.chat import Chat
 
 # by rules -----------------------------------------------------------------------------------------------------
 
@@ -294,6 +296,8 @@ PLAN_SCHEMA: dict[str, Any] = {
 
 def plan_with_model(plan: Plan, chat: Chat, *, timeout_s: float) -> tuple[Plan, bool]:
     """Return the plan with the model's answer, or the rules' plan, and whether the model failed."""
+    from perdure.models.chat import ChatMessage  # recall loads it only where a model plans
+
     try:
         reply = chat.reply(
             [ChatMessage("system", PLAN_PROMPT), ChatMessage("user", plan.message)],

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+
+from msgspec import Struct
 
 from perdure.regex import lazy_re
 from perdure.types import Window
@@ -21,8 +22,7 @@ MAX_WINDOWS = 4
 _FIRST_YEAR = 1970  # before this there is nothing to recall
 
 
-@dataclass(frozen=True, slots=True)
-class TimeExpressions:
+class TimeExpressions(Struct, frozen=True):
     """The time expressions of a message."""
 
     windows: tuple[Window, ...] = ()

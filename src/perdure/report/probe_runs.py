@@ -11,10 +11,12 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, structs
 
 import perdure
 from perdure.archive import memory_events
@@ -179,7 +181,7 @@ def list_steering_settings(config: Any) -> dict[str, str]:
 
 
 def _list_fields(settings: Any) -> list[tuple[str, Any]]:
-    return [(item.name, getattr(settings, item.name)) for item in fields(settings)] if is_dataclass(settings) else []
+    return list(structs.asdict(settings).items()) if isinstance(settings, Struct) else []
 
 
 def count_placebo_use(home: Home) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,8 @@ def run_probe(home: Home) -> float:
     folder = home.path / "cache" / f"probe-{threading.get_ident()}"
     try:
         disk.make_folder(folder)
-        config = replace(home.config, index=IndexConfig(), archive=ArchiveConfig())  # nothing of it leaves this disk
+        # nothing of it leaves this disk
+        config = msgspec.structs.replace(home.config, index=IndexConfig(), archive=ArchiveConfig())
         with Home(folder, config, home.principal, writable=True) as scratch:
             message = {"role": "user", "content": _PROBE, "timestamp": datetime.now(UTC).isoformat()}
             scratch.capture(msgspec.json.encode(message) + b"\n", runtime="messages", session="probe")

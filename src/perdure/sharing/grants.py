@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Struct
 
 from perdure.archive.journal import (
     FilePosition,
@@ -278,8 +279,7 @@ _INVISIBLE_CATEGORIES = (
 )  # control, format, half of a surrogate pair, line or paragraph separator
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """The word of a reviewer about a note."""
 
     is_accepted: bool
@@ -305,8 +305,7 @@ class GrantRecord:
         return is_reviewed and not is_ended and (until_at is None or now < until_at)
 
 
-@dataclass(frozen=True, slots=True)
-class TeamMember:
+class TeamMember(Struct, frozen=True):
     """A user who reads what is shared with a team."""
 
     user: str
@@ -315,8 +314,7 @@ class TeamMember:
     added_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
+class Team(Struct, frozen=True):
     """A named list of users with whom others share by one grant."""
 
     name: str

@@ -1,9 +1,9 @@
 """The settings of targets: each kind says what it needs and what it does not read."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.config import DeliveryConfig
 from perdure.delivery.targets import check_target

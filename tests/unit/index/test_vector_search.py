@@ -1,10 +1,10 @@
 """Vectors beside the words: slabs are filled once, both legs meet in one ranking, and nobody sees another's chunks."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from perdure.errors import TextRefused, VectorsMissing
 from perdure.index import embed, vector_search, visibility

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.access.redact import mask
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, RolesConfig

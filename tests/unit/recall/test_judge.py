@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from perdure.config import LimitsConfig
 from perdure.recall.candidates import NameSighting
@@ -31,7 +32,7 @@ MODELS = ("", *sorted(THRESHOLDS))
 
 
 def _evidence(**given_):
-    return Evidence(**{**{name: getattr(NOTHING, name) for name in NOTHING.__dataclass_fields__}, **given_})
+    return replace(NOTHING, **given_)
 
 
 def test_evidence_is_worked_out_by_hand():

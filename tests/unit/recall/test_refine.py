@@ -1,10 +1,10 @@
 """Refined scores: by what the texts hold, only with vectors, and the cut that follows from them."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from perdure.recall.plan import plan
 from perdure.recall.rank import Ranking, rank

@@ -1,7 +1,8 @@
 """What is true now among what was found: pure, on memories that are written down."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from perdure.index.memory_replay import settle_chain
 from perdure.recall.truth import Belief, describe_belief, score_beliefs

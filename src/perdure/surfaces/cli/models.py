@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from perdure import text
 from perdure.config import CapsConfig, RoleConfig
@@ -88,7 +89,7 @@ def _set_model(shell: Shell, role: str | None, config: RoleConfig) -> None:
     if role not in ROLES or not config.provider or not config.model:
         raise UsageError(f"`perdure models set ROLE PROVIDER MODEL`: ROLE is one of {', '.join(ROLES)}")
     if config.provider == "gguf":
-        config = replace(config, model=str(Path(config.model).expanduser().absolute()))
+        config = structs.replace(config, model=str(Path(config.model).expanduser().absolute()))
     check_role(f"models.roles.{role}", config)
     with shell.open_home(create=True) as home:
         values = {name: getattr(config, name) or None for name in ("provider", "model", "url", "key_env")}

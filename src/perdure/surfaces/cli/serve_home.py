@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import structs
 
 from perdure.home import Home
 from perdure.service.duties import hold_duty
@@ -25,7 +26,7 @@ def serve_home(shell: Shell, home: Home, *, http: str = "") -> None:
     http: where to answer over HTTP, instead of where the settings say.
     """
     if http:
-        home.config = replace(home.config, server=replace(home.config.server, http=http))
+        home.config = structs.replace(home.config, server=structs.replace(home.config.server, http=http))
     serving = HomeServer(home)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: serving.stop_event.set())
