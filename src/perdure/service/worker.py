@@ -38,6 +38,7 @@ from perdure.index.catchup import CatchUpResult, ProjectedRun
 from perdure.jobs import JobResult, UserJobResult, sum_user_results
 from perdure.memories.stated import build_mark
 from perdure.service.builtin_jobs import BuiltinJob, StopCheck
+from perdure.service.first_free_queue import FirstFreeQueue
 from perdure.service.health import HealthState
 from perdure.types import Identity
 
@@ -67,7 +68,7 @@ class QueryWorker:
         self._prove_s = prove_s
         self._is_warm = threading.Event()
         self._told_facts: ToldFacts | None = None  # shared by all threads
-        self._queue: queue.Queue[QueryRequest | None] = queue.Queue()  # None: check the stop event
+        self._queue: FirstFreeQueue[QueryRequest | None] = FirstFreeQueue()  # None: check the stop event
 
     @property
     def n_waiting(self) -> int:
@@ -87,12 +88,15 @@ class QueryWorker:
         """Let one thread check if it must stop."""
         self._queue.put(None)
 
-    def run(self, stop_event: threading.Event) -> None:
-        """Answer requests until stopped. Requests that nobody waits for any more are skipped."""
+    def run(self, stop_event: threading.Event, place: int = 0) -> None:
+        """Answer requests until stopped. Requests that nobody waits for any more are skipped.
+
+        place: of this thread among those of the queue; the first one that is free answers.
+        """
         with self._open_home() as home:
             while not stop_event.is_set():
                 try:
-                    query_request = self._queue.get(timeout=self._prove_s)
+                    query_request = self._queue.get(place, timeout_s=self._prove_s)
                 except queue.Empty:
                     self._prove_search(home)
                     continue
