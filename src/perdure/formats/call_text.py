@@ -81,7 +81,7 @@ def calls_web(tool_names: str, call: str) -> bool:
     >>> calls_web("WebFetch", "{}"), calls_web("Bash", "curl -s https://example.org"), calls_web("Edit", "https://x.org")
     (True, True, False)
     """
-    return bool(_WEB_TOOL.search(tool_names) or _WEB_COMMAND.search(call))
+    return bool(_WEB_TOOL.search(tool_names) or ("://" in call and _WEB_COMMAND.search(call)))
 
 
 _OWN_TOOL = lazy_re(r"(?i)(?:mcp_+)?perdure[_./:-]+(?:remember|note|propose)")

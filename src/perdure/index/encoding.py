@@ -105,6 +105,7 @@ class EmbeddingPolicy(Struct, frozen=True):
 MEMORY_KIND = "memory"  # role and kind of the one chunk of a memory, which has no turn
 PICTURE_KIND = "picture"  # of the chunks that were read in the pictures of a turn
 OWN_WRITE = ("own", "write")  # facet of a turn that writes into Perdure by a call
+WEB_CALL = ("web", "call")  # facet of a turn that asks for something from the web by a call
 EMBEDDING_POLICIES = (  # in the order of embedding; kinds that are missing here are found by keyword only
     EmbeddingPolicy(MEMORY_KIND),
     EmbeddingPolicy("text", by_people=True),

@@ -14,10 +14,10 @@ from itertools import chain
 from perdure import text
 from perdure.access.redact import mask
 from perdure.formats.action_facts import STATUS_RUNTIMES, FactDraft, find_facts
-from perdure.formats.call_text import writes_memory
+from perdure.formats.call_text import calls_web, writes_memory
 from perdure.formats.prompt_text import find_request, is_client_notice, strip_wrappers
 from perdure.identity import make_thread_run_id, make_turn_id
-from perdure.index.encoding import OWN_WRITE, PICTURE_KIND, to_ms
+from perdure.index.encoding import OWN_WRITE, PICTURE_KIND, WEB_CALL, to_ms
 from perdure.index.write import ChunkRow, FactRow, RunRow, TurnRow
 from perdure.regex import lazy_re
 from perdure.types import EXTERNAL_RUNTIMES, STORE_RUNTIMES, ParsedLines, Part, Run, Turn
@@ -193,6 +193,10 @@ def _writes_memory(part: Part) -> bool:
     return part.kind == "call" and writes_memory(part.name, part.text)
 
 
+def _calls_web(part: Part) -> bool:
+    return part.kind == "call" and calls_web(part.name, part.text) and not _writes_memory(part)
+
+
 def _list_facets(turn: Turn) -> Iterator[tuple[str, str]]:
     """Yield (kind, value) of what a turn can be filtered by. Nobody asks for a value that is longer than a path."""
     return (facet for facet in _list_all_facets(turn) if len(facet[1]) <= MAX_FACET_CHARS)
@@ -201,6 +205,8 @@ def _list_facets(turn: Turn) -> Iterator[tuple[str, str]]:
 def _list_all_facets(turn: Turn) -> Iterator[tuple[str, str]]:
     if any(map(_writes_memory, turn.parts)):
         yield OWN_WRITE
+    if any(map(_calls_web, turn.parts)):
+        yield WEB_CALL
     yield from (("file", path) for path in turn.files)
     yield from (("skill", skill) for skill in turn.skills)
     yield from (("image", part.name or "image") for part in turn.parts if part.kind == "image")

@@ -27,7 +27,7 @@ from perdure.index.encoding import pack_text, unpack_text
 from perdure.sqlite import apsw, transaction, use_wal
 from perdure.text import index_terms
 
-SCHEMA = 31  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 32  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB, MMAP_BYTES = 64000, 134217728  # of a connection that writes: an import changes many pages
 READER_PAGE_CACHE_KIB, READER_MMAP_BYTES = 8000, 33554432  # a resident home has several; more is not faster
 BUSY_MS = 5000

@@ -17,9 +17,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
 
 from perdure.access.redact import mask
-from perdure.formats.call_text import calls_web
 from perdure.index import keyword, memory_replay, memory_rows, visibility
-from perdure.index.encoding import MEMORY_KIND, PICTURE_KIND, from_ms, to_ms
+from perdure.index.encoding import MEMORY_KIND, PICTURE_KIND, WEB_CALL, from_ms, to_ms
 from perdure.index.fuse import Matrix, Neighbours, Scores, compute_rarity
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
@@ -273,16 +272,9 @@ class IndexCandidates:
 
     def find_from_web(self, ids: Sequence[str]) -> frozenset[str]:
         """Return those of these turns of agents that follow a web call, back to the last message of a person."""
-        call_kind = self.index.find_name("kind", "call")
-        return frozenset(
-            turn_id
-            for turn_id in ids
-            if self._numbers_by_id.get(turn_id, 0) > 0
-            and any(
-                calls_web(tools or "", call)
-                for call, tools in self.index.select(_CALLS_BEFORE, call_kind, self._numbers_by_id[turn_id])
-            )
-        )
+        numbers = [number for turn_id in ids if (number := self._numbers_by_id.get(turn_id, 0)) > 0]
+        rows = self.index.select_in(_AFTER_WEB_CALL, numbers, *WEB_CALL)
+        return frozenset(self._ids_by_number[turn] for (turn,) in rows)
 
     def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
         """Return the speaker and time of each of these turns."""
@@ -486,13 +478,12 @@ def _to_detail(memory: Memory, user: str) -> CandidateDetail:
     )
 
 
-_CALLS_BEFORE = """SELECT text, (SELECT group_concat(value, ' ')
-    FROM turn_facet JOIN facet ON facet.id = facet WHERE turn_facet.turn = near.id AND facet.kind = 'tool')
-  FROM turn AS here JOIN turn AS near ON near.run = here.run AND near.offset <= here.offset
-    AND near.offset > coalesce((SELECT max(offset) FROM turn WHERE run = here.run AND offset < here.offset
-      AND author = 'person'), -1)
-  JOIN chunk ON chunk.turn = near.id AND chunk.kind = ? JOIN chunk_text ON chunk_text.id = chunk.id
-  WHERE here.id = ? AND here.author = 'agent' ORDER BY near.offset DESC LIMIT 200"""
+_AFTER_WEB_CALL = """SELECT here.id FROM turn AS here WHERE here.id IN ({}) AND here.author = 'agent' AND EXISTS (
+    SELECT 1 FROM turn AS near JOIN turn_facet ON turn_facet.turn = near.id
+    WHERE turn_facet.facet = (SELECT id FROM facet WHERE kind = ? AND value = ?)
+      AND near.run = here.run AND near.offset <= here.offset
+      AND near.offset > coalesce((SELECT offset FROM turn WHERE run = here.run AND offset < here.offset
+        AND author = 'person' ORDER BY offset DESC LIMIT 1), -1))"""
 _EXCHANGE_SQL = f"""WITH here AS MATERIALIZED (SELECT turn.id, turn.thread, turn.offset,
       (SELECT said_before.id FROM turn AS said_before WHERE said_before.thread = turn.thread AND said_before.said
         AND said_before.role = 'user' AND said_before.offset < turn.offset
