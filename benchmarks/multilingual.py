@@ -19,11 +19,12 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from benchmarks.common import OUT, machine, table
 from perdure.access import scan
@@ -106,7 +107,7 @@ def ask(memory: GroupMemory, question: EvalQuestion) -> Row:
     return {
         "cues": [memory.list_doc_ids([cue.turn_id]) for cue in cues],
         "tokens": sum(cue.n_tokens for cue in cues),
-        "evidence": asdict(evidence) if ranking.scores else None,
+        "evidence": structs.asdict(evidence) if ranking.scores else None,
         "words": list(judge.extract_query_words(plan.question)),
     }
 

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import structs
-
 import perdure
 from benchmarks import common, corpus
 from perdure import log
@@ -218,9 +216,7 @@ def measure_bytes(home: Path) -> list[dict[str, Any]]:
     rows = []
     with Upstream(reply) as upstream, ScriptedResident(home, block):
         table = {"anthropic": upstream.url, "openai": upstream.url}
-        running = ProxyServer(
-            home, structs.replace(config, proxy=structs.replace(config.proxy, upstreams=table)), listen="127.0.0.1:0"
-        )
+        running = ProxyServer(home, config._replace(proxy=config.proxy._replace(upstreams=table)), listen="127.0.0.1:0")
         base = urlsplit(running.start().base_url)
         connection = http.client.HTTPConnection(base.hostname or "", base.port, timeout=60)
         for path in sorted(RECORDINGS.glob("*.jsonl")):

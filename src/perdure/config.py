@@ -12,10 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import Any, NamedTuple
 
 from perdure.environ import find_home_path, find_user_home, read_variable
 from perdure.errors import ConfigFault, UsageError
@@ -58,7 +55,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class CaptureConfig(Struct, frozen=True):
+class CaptureConfig(NamedTuple):
     """The folders that are never captured, and the limits after which the outbox warns."""
 
     exclude: tuple[str, ...] = ()  # glob patterns of folders (`~` is the home folder); nothing in them is copied
@@ -67,13 +64,13 @@ class CaptureConfig(Struct, frozen=True):
     host_memories: bool = True  # also capture what hosts keep in files: their models' memories, and instructions
 
 
-class HooksConfig(Struct, frozen=True):
+class HooksConfig(NamedTuple):
     """How long a client waits for a hook."""
 
     limit_ms: int = 1000  # a hook ends after this time, finished or not, and the client continues
 
 
-class ArchiveConfig(Struct, frozen=True):
+class ArchiveConfig(NamedTuple):
     """How runs are stored."""
 
     pack_after_days: int = 30  # `perdure pack` packs a conversation that was idle for this long
@@ -82,7 +79,7 @@ class ArchiveConfig(Struct, frozen=True):
     store_plain: bool = False  # allow http:// to another machine, because the network itself is private
 
 
-class EmbedderConfig(Struct, frozen=True):
+class EmbedderConfig(NamedTuple):
     """The embedder. The default needs no network; an endpoint is contacted only if it is named here."""
 
     kind: str = "minilm"  # minilm, static, openai (any endpoint that speaks like it), ollama, or off
@@ -97,7 +94,7 @@ class EmbedderConfig(Struct, frozen=True):
     timeout_s: int = 30  # for one request to an endpoint
 
 
-class RoleConfig(Struct, frozen=True):
+class RoleConfig(NamedTuple):
     """The model of one role, and the options of its calls. Without a provider there is no model, and rules do
     the work.
     """
@@ -114,7 +111,7 @@ class RoleConfig(Struct, frozen=True):
     window_tokens: int = 0  # of the model's context; 0: the window known for that model, else 128,000
 
 
-class RolesConfig(Struct, frozen=True):
+class RolesConfig(NamedTuple):
     """The model of each role."""
 
     resident: RoleConfig = RoleConfig()  # talks with the user
@@ -123,7 +120,7 @@ class RolesConfig(Struct, frozen=True):
     summariser: RoleConfig = RoleConfig()
 
 
-class PriceConfig(Struct, frozen=True):
+class PriceConfig(NamedTuple):
     """The price of a million tokens of a model, in your currency."""
 
     input: float = 0.0
@@ -132,7 +129,7 @@ class PriceConfig(Struct, frozen=True):
     cache_write: float = 0.0  # 0: same as `input`
 
 
-class ImagesConfig(Struct, frozen=True):
+class ImagesConfig(NamedTuple):
     """The model that makes images for the agent. Without a url there is none."""
 
     url: str = ""  # of an endpoint like OpenAI's, without /images/generations: "https://api.openai.com/v1"
@@ -142,7 +139,7 @@ class ImagesConfig(Struct, frozen=True):
     timeout_s: int = 180  # for one image
 
 
-class CapsConfig(Struct, frozen=True):
+class CapsConfig(NamedTuple):
     """The maximum that models may use; 0 is no cap. Days and months are those of local time."""
 
     job_tokens: int = 0  # of one job in a day
@@ -154,7 +151,7 @@ class CapsConfig(Struct, frozen=True):
     day_client_calls: int = 50  # calls of installed clients (claude-cli, codex-cli) in a day, all jobs together
 
 
-class ModelsConfig(Struct, frozen=True):
+class ModelsConfig(NamedTuple):
     """The models that Perdure uses."""
 
     embedder: EmbedderConfig = EmbedderConfig()
@@ -165,7 +162,7 @@ class ModelsConfig(Struct, frozen=True):
     effort: Mapping[str, str] = {}  # job -> the provider's word
 
 
-class JobsConfig(Struct, frozen=True):
+class JobsConfig(NamedTuple):
     """The schedule of the resident home's jobs.
 
     Cron expressions (minute, hour, day, month, weekday) in local time; "" for never.
@@ -190,13 +187,13 @@ class JobsConfig(Struct, frozen=True):
     identities: str = "17 * * * *"
 
 
-class PicturesConfig(Struct, frozen=True):
+class PicturesConfig(NamedTuple):
     """How the text in pictures is read, if the extra `pictures` is installed."""
 
     read: bool = True  # read the text in pictures of transcripts and tool results, in the background
 
 
-class MiningConfig(Struct, frozen=True):
+class MiningConfig(NamedTuple):
     """How memories are mined from conversations, if a model is set for it (`models.roles.miner`)."""
 
     idle_min: int = 30  # a session without messages for this long is over, and may be mined
@@ -204,7 +201,7 @@ class MiningConfig(Struct, frozen=True):
     job_batches: int = 30  # batches of ten messages that the resident home's job mines in one run
 
 
-class SearchConfig(Struct, frozen=True):
+class SearchConfig(NamedTuple):
     """How search and recall rank."""
 
     vector_weight: float = 0.5  # of likeness in meaning, from 0 to 1; words have the rest
@@ -213,7 +210,7 @@ class SearchConfig(Struct, frozen=True):
 INDEX_ENGINES = ("sqlite", "postgres")  # values of `index.engine`
 
 
-class IndexConfig(Struct, frozen=True):
+class IndexConfig(NamedTuple):
     """Where the index is: in a file of this home, or in a database that many machines share."""
 
     engine: str = "sqlite"  # sqlite or postgres
@@ -222,7 +219,7 @@ class IndexConfig(Struct, frozen=True):
     schema: str = "perdure"  # the beginning of the names of its schemas; each home has its own
 
 
-class LimitsConfig(Struct, frozen=True):
+class LimitsConfig(NamedTuple):
     """From where on recall speaks, judged with the vectors of one model, or with words alone. 0: the built-in value."""
 
     relevance: float = 0.0  # of the best match, as `perdure recall --explain` shows it
@@ -232,7 +229,7 @@ class LimitsConfig(Struct, frozen=True):
 ASK_HOST = ("off", "start", "compact", "all")  # values of `live.ask_host`
 
 
-class LiveConfig(Struct, frozen=True):
+class LiveConfig(NamedTuple):
     """The blocks that Perdure adds to a session while it runs."""
 
     recall: bool = True  # add recalled memories and turns to each message that a person sends
@@ -248,21 +245,21 @@ class LiveConfig(Struct, frozen=True):
     limits: Mapping[str, LimitsConfig] = {}  # by model
 
 
-class MemoriesConfig(Struct, frozen=True):
+class MemoriesConfig(NamedTuple):
     """The sources of memories."""
 
     stated: bool = True  # keep what a person tells the agent to keep in a session, without a model
     review: bool = False  # hold what rules, the miner and agents draft until you accept it in `perdure memories review`
 
 
-class McpToolConfig(Struct, frozen=True):
+class McpToolConfig(NamedTuple):
     """A tool of an MCP server whose answer is a document."""
 
     name: str = ""
     arguments: Mapping[str, Any] = {}
 
 
-class McpSourceConfig(Struct, frozen=True):
+class McpSourceConfig(NamedTuple):
     """An MCP server whose documents `perdure import --from mcp` takes in."""
 
     command: tuple[str, ...] = ()  # the program and its arguments, for a server on standard input and output
@@ -276,13 +273,13 @@ class McpSourceConfig(Struct, frozen=True):
     limit_s: float = 120.0  # for all of them
 
 
-class McpConfig(Struct, frozen=True):
+class McpConfig(NamedTuple):
     """The MCP servers that are sources of this home."""
 
     sources: Mapping[str, McpSourceConfig] = {}
 
 
-class RemoteConfig(Struct, frozen=True):
+class RemoteConfig(NamedTuple):
     """The remote home of a thin machine. `perdure join` writes it."""
 
     url: str = ""  # "https://home.example:8443"; without it, this machine keeps its own home
@@ -290,7 +287,7 @@ class RemoteConfig(Struct, frozen=True):
     plain: bool = False  # allow http:// to other machines, because the network itself is private
 
 
-class ServerConfig(Struct, frozen=True):
+class ServerConfig(NamedTuple):
     """How this home serves other machines and other users."""
 
     http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8787"; default: nowhere
@@ -303,14 +300,14 @@ class ServerConfig(Struct, frozen=True):
     remote_agent: bool = False  # let your other machines talk with the agent, whose tools act on this one
 
 
-class AtprotoConfig(Struct, frozen=True):
+class AtprotoConfig(NamedTuple):
     """People who are known by a DID of the AT Protocol. Without a directory this home asks no such server."""
 
     directory: str = ""  # of DIDs: "https://plc.directory"
     server: str = ""  # a server that finds the DID of a handle; default: the web site of the handle
 
 
-class OpenIdConfig(Struct, frozen=True):
+class OpenIdConfig(NamedTuple):
     """The OpenID provider by which people sign in on the page. Without an issuer there is none."""
 
     issuer: str = ""  # "https://login.example.com", as its tokens name it
@@ -322,7 +319,7 @@ class OpenIdConfig(Struct, frozen=True):
     session_h: int = 12  # a session on the page ends after so many hours
 
 
-class IdentityConfig(Struct, frozen=True):
+class IdentityConfig(NamedTuple):
     """The servers elsewhere that prove who somebody is. They give nobody a right in this home."""
 
     atproto: AtprotoConfig = AtprotoConfig()
@@ -332,7 +329,7 @@ class IdentityConfig(Struct, frozen=True):
     timeout_s: int = 10  # for one request
 
 
-class ProxyConfig(Struct, frozen=True):
+class ProxyConfig(NamedTuple):
     """The proxy, which gives memory to clients that take a base URL."""
 
     listen: str = ""  # where `perdure serve` also answers as a proxy, e.g. "127.0.0.1:8788"; default: nowhere
@@ -341,7 +338,7 @@ class ProxyConfig(Struct, frozen=True):
     upstreams: Mapping[str, Any] = {}  # name -> address
 
 
-class DeliveryConfig(Struct, frozen=True):
+class DeliveryConfig(NamedTuple):
     """A target to which results are delivered. Each kind reads the settings that are named for it."""
 
     kind: str = ""  # file, webhook, mail or telegram
@@ -364,7 +361,7 @@ class DeliveryConfig(Struct, frozen=True):
     timeout_s: int = 30  # for one request or one answer of the server
 
 
-class TelegramConfig(Struct, frozen=True):
+class TelegramConfig(NamedTuple):
     """The bot through which people talk with the agent of this home in Telegram. Without a token there is none."""
 
     token_env: str = ""  # the environment variable with the token of the bot
@@ -376,7 +373,7 @@ class TelegramConfig(Struct, frozen=True):
     url: str = ""  # of a Bot API server of your own
 
 
-class MailConfig(Struct, frozen=True):
+class MailConfig(NamedTuple):
     """The address at which the agent of this home answers mail. Without an address there is none."""
 
     address: str = ""  # of the agent: its answers come from there
@@ -403,7 +400,7 @@ class MailConfig(Struct, frozen=True):
     timeout_s: int = 30  # for one answer of a server
 
 
-class SessionConfig(Struct, frozen=True):
+class SessionConfig(NamedTuple):
     """How a session of Perdure's own stays within the window of its model. In a small window, less of each."""
 
     warn_percent: int = 70  # of the window: from here on old tool output and images are left out
@@ -417,7 +414,7 @@ class SessionConfig(Struct, frozen=True):
     clip_chars: int = 2_000  # of each tool result that the summariser reads
 
 
-class AgentsConfig(Struct, frozen=True):
+class AgentsConfig(NamedTuple):
     """How runs of agents in the background are carried out."""
 
     workers: int = 4  # runs at once, of each depth: one that waits for its sub-agents holds up none of them; 0: none
@@ -426,14 +423,14 @@ class AgentsConfig(Struct, frozen=True):
     max_s: int = 1800  # seconds for a run whose recipe says nothing
 
 
-class WorkersConfig(Struct, frozen=True):
+class WorkersConfig(NamedTuple):
     """Whether processes of their own do the work in the background. Needs the index in Postgres: docs/operating.md."""
 
     enabled: bool = False  # `perdure serve` only answers, and `perdure worker` works, as many of both as you start
     max_waiting: int = 5_000  # runs of one user that may wait for the index; more are refused, and sent again later
 
 
-class FloorConfig(Struct, frozen=True):
+class FloorConfig(NamedTuple):
     """The maximum number of tokens of each layer of the floor, and the location of this machine."""
 
     system_tokens: int = 8000
@@ -453,7 +450,7 @@ class FloorConfig(Struct, frozen=True):
     place: str = ""  # location of this machine, as models read it: "Lisbon, at home"
 
 
-class Config(Struct, frozen=True):
+class Config(NamedTuple):
     """All settings, with their defaults."""
 
     user: str = ""  # owner of everything this home captures; default: the operating-system user
@@ -463,7 +460,7 @@ class Config(Struct, frozen=True):
     hooks: HooksConfig = HooksConfig()
     archive: ArchiveConfig = ArchiveConfig()
     models: ModelsConfig = ModelsConfig()
-    index: IndexConfig = IndexConfig()
+    index: IndexConfig = IndexConfig()  # type: ignore[assignment]  # not the method of a tuple
     search: SearchConfig = SearchConfig()
     live: LiveConfig = LiveConfig()
     jobs: JobsConfig = JobsConfig()
@@ -554,7 +551,7 @@ def _add_identity(config: Config) -> Config:
     except UsageError as error:
         raise ConfigFault(f"user = {error.detail}") from error
     machine = config.machine or os.uname().nodename.split(".")[0] or "machine"
-    return replace(config, user=user, machine=machine)
+    return config._replace(user=user, machine=machine)
 
 
 def _get_system_user() -> str:
@@ -565,7 +562,7 @@ def _get_system_user() -> str:
         return str(os.getuid())
 
 
-_ITEM_CLASSES: dict[tuple[type[Struct], str], type[Any]] = {  # of what a table or list of settings holds
+_ITEM_CLASSES: dict[tuple[type[Any], str], type[Any]] = {  # of what a table or list of settings holds
     (ModelsConfig, "prices"): PriceConfig,
     (ModelsConfig, "effort"): str,
     (LiveConfig, "limits"): LimitsConfig,
@@ -576,9 +573,9 @@ _ITEM_CLASSES: dict[tuple[type[Struct], str], type[Any]] = {  # of what a table 
 _FREE_TABLES = ((McpToolConfig, "arguments"), (ProxyConfig, "upstreams"))  # that may hold anything
 
 
-def _build_settings(settings_class: type[Struct], table: Mapping[str, Any], *, prefix: str) -> Any:
+def _build_settings(settings_class: type[Any], table: Mapping[str, Any], *, prefix: str) -> Any:
     """Build settings from a TOML table; nested tables become nested settings."""
-    names = settings_class.__struct_fields__
+    names = settings_class._fields
     unknown = sorted(set(table) - set(names))
     if unknown:
         raise ConfigFault(f"{prefix}{unknown[0]} (known here: {', '.join(sorted(names))})")
@@ -603,7 +600,7 @@ def _build_settings(settings_class: type[Struct], table: Mapping[str, Any], *, p
 
 def _to_setting(default: Any, value: Any, *, setting: str) -> Any:
     """Return the value of one setting in the type of its default."""
-    if isinstance(value, dict) and isinstance(default, Struct):
+    if isinstance(value, dict) and hasattr(default, "_fields"):
         return _build_settings(type(default), value, prefix=f"{setting}.")
     if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)

@@ -155,19 +155,19 @@ class Home(HomeProtocol):
             live = settings.load(self.path).live
         except (OSError, ConfigFault):
             return
-        self.config = msgspec.structs.replace(self.config, live=live)
-        self.connections.config = msgspec.structs.replace(self.connections.config, live=live)
+        self.config = self.config._replace(live=live)
+        self.connections.config = self.connections.config._replace(live=live)
 
     def clone_for_thread(self, *, read_only: bool = False, identity: Identity | None = None) -> Home:
         """Return this home once more, for another thread: the models are shared, and this one is closed last.
 
         identity: the user and machine that the clone is used as; those of this home unless given.
         """
-        config = msgspec.structs.replace(self.config, machine=identity.machine) if identity else self.config
+        config = self.config._replace(machine=identity.machine) if identity else self.config
         principal = Principal(check_user(identity.user)) if identity else Principal(self.user)
         if (config.machine, principal.user) != (self.config.machine, self.user):
-            floor = msgspec.structs.replace(config.floor, place="")  # it says where this machine stands
-            config = msgspec.structs.replace(config, floor=floor)
+            floor = config.floor._replace(place="")  # it says where this machine stands
+            config = config._replace(floor=floor)
         clone = Home(self.path, config, principal, writable=self.writable and not read_only, shared=self)
         clone.connections.is_used_remotely = self.connections.is_used_remotely or identity is not None
         clone.connections.share_models(self.connections)
@@ -488,7 +488,7 @@ def open_home(
     config = settings.load(folder)
     if config.remote.url:
         raise ThinHome(config.remote.url)
-    config = msgspec.structs.replace(config, agent=agent) if agent else config
+    config = config._replace(agent=agent) if agent else config
     principal = Principal(check_user(user or config.user))
     options: dict[str, Any] = {"embedder": embedder, "chats": chats, "recaller": recaller, "is_offline": offline}
     try:

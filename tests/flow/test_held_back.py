@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
-from msgspec import structs
 
 from perdure import turn
 from perdure.access import scan, shown_alerts
@@ -128,7 +127,7 @@ def test_told_alerts_are_noted_by_name_with_suspects_first(opened) -> None:
 
 
 def test_only_a_delivered_answer_marks_an_alert_as_told(poisoned) -> None:
-    poisoned.config = structs.replace(poisoned.config, user=poisoned.user)  # its own user: others are not told
+    poisoned.config = poisoned.config._replace(user=poisoned.user)  # its own user: others are not told
     alert.update_alert(poisoned.path, ["the disk is full"])
     late = turn.ReplyDeadline(20_000)
     assert (

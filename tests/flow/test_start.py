@@ -133,6 +133,8 @@ def test_start_imports_the_rest_in_the_background(run, project: Path, tmp_path: 
 
 def test_client_that_start_sets_up_can_run_its_hook(run, project: Path, tmp_path: Path) -> None:
     assert run("--yes", cwd=project).returncode == 0
+    with (tmp_path / "home/config.toml").open("a") as file:
+        file.write("[hooks]\nlimit_ms = 30_000\n")  # a second is short on a busy machine
     settings = json.loads((tmp_path / ".claude/settings.json").read_text())
     (hook,) = settings["hooks"]["UserPromptSubmit"][0]["hooks"]
     event = {

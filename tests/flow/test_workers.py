@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 import perdure
 from perdure.archive.archive import Delta
@@ -358,6 +357,6 @@ def test_serve_without_workers_loads_no_queue() -> None:
 
 def test_a_worker_refuses_a_home_that_wants_none(folder: Path) -> None:
     with perdure.open(folder) as home:
-        home.config = structs.replace(home.config, workers=WorkersConfig())
+        home.config = home.config._replace(workers=WorkersConfig())
         with pytest.raises(ConfigFault, match=r"workers\.enabled"):
             WorkerProcess(home)

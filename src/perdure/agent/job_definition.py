@@ -151,7 +151,7 @@ def _read_value(key: str, value: Any) -> Any:
 def _find_problem(definition: JobDefinition, keys: set[str]) -> str:
     """Say what is wrong with a job; "" if nothing is. keys: that its page has."""
     name = definition.name
-    if name in {*JobsConfig.__struct_fields__, *_METERED}:
+    if name in {*JobsConfig._fields, *_METERED}:
         return f"{name!r} is the name of work that Perdure does itself"
     if len(kinds := [kind for kind in _KINDS if kind in keys]) != 1:
         return f"give one of {', '.join(_KINDS)}" + (f", not {' and '.join(kinds)}" if kinds else "")

@@ -45,7 +45,7 @@ def check_target(home: Path, name: str, config: DeliveryConfig) -> None:
     if kind is None:
         raise ConfigFault(f"delivery.{name}.kind = {config.kind!r} (known: {', '.join(KINDS)})")
     default = DeliveryConfig()
-    for setting in DeliveryConfig.__struct_fields__:
+    for setting in DeliveryConfig._fields:
         is_set = getattr(config, setting) != getattr(default, setting)
         if setting in kind.needed and not is_set:
             raise ConfigFault(f"delivery.{name}.{setting} must be set for kind = {config.kind!r}")

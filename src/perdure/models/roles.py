@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from msgspec import structs
-
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
 from perdure.errors import (
     BadAnswer,
@@ -119,8 +117,8 @@ class Roles:
         if role in self._own_chats and not (model and config.provider):
             chat = self._own_chats[role]
         elif config.provider:
-            config = structs.replace(config, model=model or config.model)
-            config = structs.replace(config, effort=effort or self._config.effort.get(job) or find_effort(role, config))
+            config = config._replace(model=model or config.model)
+            config = config._replace(effort=effort or self._config.effort.get(job) or find_effort(role, config))
             chat = self._get_made_chat(role, config)
         else:
             return None

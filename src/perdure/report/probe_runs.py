@@ -16,8 +16,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs
-
 import perdure
 from perdure.archive import memory_events
 from perdure.archive.journal import JournalEvent
@@ -181,7 +179,7 @@ def list_steering_settings(config: Any) -> dict[str, str]:
 
 
 def _list_fields(settings: Any) -> list[tuple[str, Any]]:
-    return list(structs.asdict(settings).items()) if isinstance(settings, Struct) else []
+    return list(settings._asdict().items()) if hasattr(settings, "_fields") else []
 
 
 def count_placebo_use(home: Home) -> tuple[int, int]:

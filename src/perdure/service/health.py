@@ -145,7 +145,7 @@ def run_probe(home: Home) -> float:
     try:
         disk.make_folder(folder)
         # nothing of it leaves this disk
-        config = msgspec.structs.replace(home.config, index=IndexConfig(), archive=ArchiveConfig())
+        config = home.config._replace(index=IndexConfig(), archive=ArchiveConfig())
         with Home(folder, config, home.principal, writable=True) as scratch:
             message = {"role": "user", "content": _PROBE, "timestamp": datetime.now(UTC).isoformat()}
             scratch.capture(msgspec.json.encode(message) + b"\n", runtime="messages", session="probe")

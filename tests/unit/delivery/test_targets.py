@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from perdure.config import DeliveryConfig
 from perdure.delivery.targets import check_target
@@ -23,10 +22,10 @@ def test_the_settings_that_are_needed_are_enough(kind: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("config", "words"), [
-    (DeliveryConfig(), "kind = ''"), (replace(GOOD["file"], kind="pigeon"), "pigeon"),
-    (replace(GOOD["file"], folder=""), "folder must be"), (replace(GOOD["mail"], recipients=()), "recipients must be"),
-    (replace(GOOD["file"], url="https://x"), "url has no meaning"), (replace(GOOD["webhook"], chat="1"), "chat has no"),
-    (replace(GOOD["telegram"], plain=True), "plain has no meaning"), (replace(GOOD["file"], tries=0), "tries = 0"),
+    (DeliveryConfig(), "kind = ''"), (GOOD["file"]._replace(kind="pigeon"), "pigeon"),
+    (GOOD["file"]._replace(folder=""), "folder must be"), (GOOD["mail"]._replace(recipients=()), "recipients must be"),
+    (GOOD["file"]._replace(url="https://x"), "url has no meaning"), (GOOD["webhook"]._replace(chat="1"), "chat has no"),
+    (GOOD["telegram"]._replace(plain=True), "plain has no meaning"), (GOOD["file"]._replace(tries=0), "tries = 0"),
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_named(config: DeliveryConfig, words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigFault, match=words):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from perdure.access.redact import mask
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, RolesConfig
@@ -169,7 +168,7 @@ def test_effort_is_that_of_the_job_or_of_the_role(tmp_path: Path, monkeypatch: p
         plain = RoleConfig("anthropic", "claude-sonnet-5", server.url)
         found = roles(
             tmp_path,
-            roles=RolesConfig(miner=replace(plain, effort="high"), summariser=plain),
+            roles=RolesConfig(miner=plain._replace(effort="high"), summariser=plain),
             effort={"diary": "max", "mine": "low"},
         )
         asked = [("miner", "mine"), ("miner", "other"), ("summariser", "diary"), ("summariser", "recent")]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
 
 from perdure import text
 from perdure.config import CapsConfig, RoleConfig
@@ -89,7 +88,7 @@ def _set_model(shell: Shell, role: str | None, config: RoleConfig) -> None:
     if role not in ROLES or not config.provider or not config.model:
         raise UsageError(f"`perdure models set ROLE PROVIDER MODEL`: ROLE is one of {', '.join(ROLES)}")
     if config.provider == "gguf":
-        config = structs.replace(config, model=str(Path(config.model).expanduser().absolute()))
+        config = config._replace(model=str(Path(config.model).expanduser().absolute()))
     check_role(f"models.roles.{role}", config)
     with shell.open_home(create=True) as home:
         values = {name: getattr(config, name) or None for name in ("provider", "model", "url", "key_env")}
@@ -98,7 +97,7 @@ def _set_model(shell: Shell, role: str | None, config: RoleConfig) -> None:
     with shell.open_home() as home:
         state = home.connections.roles().get_state(role)
     if shell.as_json:
-        shell.print_json(asdict(state))
+        shell.print_json(_describe_state(state))
         return
     shell.out.print(f"{role:<11} {_format_state(state)}", markup=False)
     if state.missing:
@@ -115,10 +114,10 @@ def _list_roles(shell: Shell, home: Home) -> None:
         jobs = [{**asdict(model_call), **asdict(sums)} for model_call, sums in by_job.items()]
         shell.print_json(
             {
-                "roles": [asdict(state) for state in states],
+                "roles": [_describe_state(state) for state in states],
                 "today": asdict(spent["day"]),
                 "month": asdict(spent["month"]),
-                "caps": asdict(home.config.models.caps),
+                "caps": home.config.models.caps._asdict(),
                 "jobs": jobs,
                 "token_encoder": text.TOKEN_ENCODER,
                 "cut_answers": {role: counts._asdict() for role, counts in cut_answers.items()},
@@ -148,6 +147,10 @@ def _list_roles(shell: Shell, home: Home) -> None:
     shell.out.print(f"{'tokens':<11} counted in {text.TOKEN_ENCODER} (docs/evaluation/tokens.md)", style="dim")
     if not any(state.provider for state in states):
         shell.note("No model is set: rules do all the work. docs/models.md describes how to set a model.")
+
+
+def _describe_state(state: RoleState) -> dict[str, Any]:
+    return {**asdict(state), "price": state.price and state.price._asdict()}
 
 
 def _format_state(state: RoleState) -> str:

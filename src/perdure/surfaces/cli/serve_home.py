@@ -8,8 +8,6 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from msgspec import structs
-
 from perdure.home import Home
 from perdure.service.duties import hold_duty
 from perdure.service.server import HomeServer
@@ -26,7 +24,7 @@ def serve_home(shell: Shell, home: Home, *, http: str = "") -> None:
     http: where to answer over HTTP, instead of where the settings say.
     """
     if http:
-        home.config = structs.replace(home.config, server=structs.replace(home.config.server, http=http))
+        home.config = home.config._replace(server=home.config.server._replace(http=http))
     serving = HomeServer(home)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: serving.stop_event.set())

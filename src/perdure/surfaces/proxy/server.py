@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
-from msgspec import structs
 
 from perdure.capture import events
 from perdure.clients import setup
@@ -129,7 +128,7 @@ class ProxyServer:
 
     def __init__(self, home: Path, config: Config, *, listen: str = "", report_s: float = _REPORT_S) -> None:
         """listen: instead of the setting. report_s: between two reports to the resident home. Raises ConfigFault."""
-        settings = structs.replace(config.server, http=listen or config.proxy.listen or DEFAULT_ADDRESS)
+        settings = config.server._replace(http=listen or config.proxy.listen or DEFAULT_ADDRESS)
         self._home, self._settings = home, settings
         self._address = read_address(settings, setting=SETTING)
         check_certificate(settings)

@@ -8,7 +8,6 @@ keep working.
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,7 +72,7 @@ class Listener:
         """Listen at the previous address, at the default one, or at any port: another home may use the first two."""
         for address in (read_address(self._home) or DEFAULT_ADDRESS, ANY_PORT):
             try:
-                return _RunningServer(self._serving, replace(self._settings, http=address))
+                return _RunningServer(self._serving, self._settings._replace(http=address))
             except ConfigFault:
                 if address == ANY_PORT:
                     raise
