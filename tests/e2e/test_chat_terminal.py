@@ -393,15 +393,18 @@ def test_ctrl_c_in_the_middle_keeps_what_came(start, model: ModelServer, setting
     assert "Piece 99" not in answer.text
 
 
-def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(
-    start, model: ModelServer, settings: Path, place: Path
-) -> None:
+def test_a_tool_call_is_one_line_and_ctrl_c_leaves_it(start, model: ModelServer, settings: Path, place: Path) -> None:
     """The prompt is there while the tool still runs; the next message waits for it."""
     model.answers = [
         Answer(calls=[("shell", {"command": "echo first; echo second"})]),
         Answer(calls=[("shell", {"command": "echo bad; exit 3"})]),
         Answer("All ran."),
-        Answer(calls=[("shell", {"command": "trap '' TERM; echo on; touch began; sleep 8"}), ("shell", {"command": "echo no"})]),
+        Answer(
+            calls=[
+                ("shell", {"command": "trap '' TERM; echo on; touch began; sleep 8"}),
+                ("shell", {"command": "echo no"}),
+            ]
+        ),
     ]
     terminal = start("--mode", "yolo")
     terminal.enter("run two")
