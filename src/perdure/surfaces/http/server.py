@@ -150,6 +150,7 @@ _POOL_SIZES = {  # name: (threads, requests that run or wait)
     "write": (1, 64),
     "tools": (2, 64),
     "slow": (1, 256),
+    "sign-in": (4, 32),  # each may wait for the server of a stranger
     "chat": (4, 64),  # to open a session takes a moment
     "jobs": (1, 8),
 }

@@ -194,7 +194,7 @@ class WebApp:
         secret, provider = secrets.token_urlsafe(32), self.sign_in.provider
         return_to = self.sign_in.get_return_address(_to_origin(request, is_tls=self.is_tls), _BACK_PATH)
         try:
-            address = await self.api.worker_pools["slow"].run_task(lambda: provider.make_address(secret, return_to))
+            address = await self.api.worker_pools["sign-in"].run_task(lambda: provider.make_address(secret, return_to))
         except IdentityFault as error:
             return self._render_enter_page(request, target, f"{error.detail}.", 503)
         response = RedirectResponse(address, 303, HEADERS)
@@ -218,9 +218,9 @@ class WebApp:
             return self.sessions.begin_session(identity, lasts_s=provided.session_s)
 
         try:
-            visitor = await self.api.worker_pools["slow"].run_task(enter)
+            with self.api.count_stranger(request):
+                visitor = await self.api.worker_pools["sign-in"].run_task(enter)
         except IdentityFault as error:
-            self._count_guess(request)
             status = 403 if isinstance(error, IdentityRefused) else 503
             response = self._render_enter_page(request, target, error.detail, status)
         else:  # a redirect would be followed without the cookie: it began at another site
