@@ -345,6 +345,20 @@ def test_a_title_is_answered_and_kept_nowhere(at: ServedAgent, model: ModelServe
     assert list_sessions(at.home) == []
 
 
+def test_titles_that_nobody_waits_for_hold_up_no_message(at: ServedAgent, model: ModelServer) -> None:
+    """A chat page asks for a title, tags and questions after each answer, and may be closed meanwhile."""
+    model.answers += [Answer(hangs=True, n_events=0)] * 4
+    titles = [connect(at) for _ in range(4)]
+    for n, line in enumerate(titles):
+        body = json.dumps({"model": "perdure", "messages": [user("### Task:\nGenerate a title.")], "stream": n > 1})
+        line.request("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {at.secret}"})
+    wait_for(lambda: len(model.requests) == 4)
+    assert ask(make_openai(at), user("@say On 8443."))[0] == "On 8443."
+    for line in titles:
+        line.close()
+    wait_for(lambda: len(model.hang_ups_s) == 4, "the calls end with their clients")
+
+
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_a_client_that_goes_away_cancels_the_turn(at: ServedAgent, model: ModelServer, is_stream: bool) -> None:
     """What came is kept, and the session can go on."""

@@ -74,7 +74,7 @@ class LiveTurn:
     notes: list[str] = field(default_factory=list)  # for the person
     question: PendingQuestion | None = None
     answers: tuple[Message, ...] = ()  # at the end
-    error: PerdureError | None = None  # at the end: why there is no answer
+    error: Exception | None = None  # at the end: why there is no answer
 
 
 @dataclass(frozen=True)
