@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from perdure.formats.perdure import Branch, Message
+from perdure.formats.perdure import Branch, Message, Start
 from perdure.session.catalog import list_sessions
 from perdure.session.log import read_tree
 from rig.agent_project import PNG
@@ -233,8 +233,24 @@ def test_tools_run_by_the_mode_and_nobody_is_asked(at: ServedAgent, model: Model
     assert "8443" in outputs[0].text
     assert outputs[1].is_error and "nobody can be asked here" in outputs[1].text
     assert not (shop / "a.txt").exists()
-    with pytest.raises(openai.BadRequestError, match="no such folder"):
-        ask(make_openai(at, x_perdure_folder=str(tmp_path / "none")), user("hello"))
+    for nowhere in (str(tmp_path / "none"), "/" + "a" * 5000):
+        with pytest.raises(openai.BadRequestError, match="no such folder"):
+            ask(make_openai(at, x_perdure_folder=nowhere), user("hello"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_folder_may_have_any_name(at: ServedAgent, tmp_path: Path, encoding: str) -> None:
+    """curl sends a header as it stands in the terminal, Python's http.client in Latin-1."""
+    folder = tmp_path / "büro"
+    folder.mkdir()
+    headers = {"Authorization": f"Bearer {at.secret}", "x-perdure-folder": str(folder).encode(encoding)}
+    body = json.dumps({"model": "perdure", "messages": [user("@say Here.")]})
+    with contextlib.closing(connect(at)) as line:
+        line.request("POST", "/v1/chat/completions", body, headers)
+        answer = line.getresponse()
+        assert json.loads(answer.read())["choices"][0]["message"]["content"] == "Here."
+    start = next(iter(read_tree(at.home, answer.headers[SESSION])))
+    assert isinstance(start, Start) and start.cwd == str(folder)
 
 
 def test_agent_yaml_lets_the_agent_write(serve: Callable[..., ServedAgent], tmp_path: Path) -> None:

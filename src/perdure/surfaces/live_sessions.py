@@ -294,6 +294,14 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def is_folder(path: str) -> bool:
+    """Return True if a path, from the root on, leads to a folder of this machine."""
+    try:
+        return Path(path).is_absolute() and Path(path).is_dir()
+    except (OSError, ValueError):  # no disk takes such a name
+        return False
+
+
 def _is_newest(path: Sequence[AnyEntry], entry_id: str) -> bool:
     """Return True if an entry stands on a path, and nobody said anything after it."""
     places = [n for n, entry in enumerate(path) if entry.id == entry_id]
@@ -349,7 +357,7 @@ class LiveSessions:
                 live.last_used_s = time.monotonic()
                 return live
             cwd = read_start(home, session).cwd
-            return self._open(platform, cwd=cwd if cwd and Path(cwd).is_dir() else "", resume=session)
+            return self._open(platform, cwd=cwd if cwd and is_folder(cwd) else "", resume=session)
 
     def find(self, session: str) -> LiveSession | None:
         """Return a session that is held; None if it is not."""

@@ -355,6 +355,11 @@ def test_nothing_is_said_without_words_or_during_a_pause(at: ServedAgent, visito
         at.home.captures.resume()
 
 
+def test_a_folder_that_cannot_be_is_refused(visitor: Visitor) -> None:
+    seen = visitor.post("/chat", text="hello", folder="/" + "a" * 5000)
+    assert seen.status == 400 and "no such folder" in seen.text()
+
+
 def test_events_tell_of_the_answer(visitor: Visitor, model: ModelServer) -> None:
     import http.client
 

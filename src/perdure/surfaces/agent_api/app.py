@@ -14,14 +14,13 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from perdure.agent.attachments import Attachments, make_file
-from perdure.errors import ModelCancelled, ModelFault, NotFound, PerdureError, TurnBudgetSpent, UsageError
+from perdure.errors import ModelCancelled, ModelFault, NotFound, TurnBudgetSpent, UsageError
 from perdure.floor.platforms import API
 from perdure.formats.perdure import FileEntry
 from perdure.home import Home
@@ -42,7 +41,7 @@ from perdure.surfaces.http.app import HttpApi, RequestHandler, catch_errors, to_
 from perdure.surfaces.http.events import EventStreamResponse
 from perdure.surfaces.http.responses import HttpRefusal, HttpResponse, refuse_for_now
 from perdure.surfaces.http.store import SessionPlace
-from perdure.surfaces.live_sessions import LiveEvent, LiveSession, LiveSessions, LiveTurn, TurnRequest
+from perdure.surfaces.live_sessions import LiveEvent, LiveSession, LiveSessions, LiveTurn, TurnRequest, is_folder
 from perdure.surfaces.proxy.conversations import Api
 from perdure.types import Identity
 
@@ -292,9 +291,10 @@ class AgentApi:
 
 
 def _check_folder(folder: str) -> str:
-    """Return the folder that a caller names. Raises UsageError if there is none."""
-    path = Path(folder)
-    if folder and not (path.is_absolute() and path.is_dir()):
+    """Return the folder that a caller names, in UTF-8 or Latin-1. Raises UsageError if there is none."""
+    with contextlib.suppress(UnicodeDecodeError):
+        folder = folder.encode("latin-1").decode()
+    if folder and not is_folder(folder):
         raise UsageError("x-perdure-folder: there is no such folder on the machine of this home")
     return folder
 
