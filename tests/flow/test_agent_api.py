@@ -17,6 +17,7 @@ import pytest
 from perdure.formats.perdure import Branch, Message, Start
 from perdure.session.catalog import list_sessions
 from perdure.session.log import read_tree
+from perdure.surfaces.live_sessions import TurnRequest
 from rig.agent_project import PNG
 from rig.model_server import Answer, ModelServer
 from rig.served_agent import ServedAgent
@@ -394,6 +395,18 @@ def test_a_client_that_goes_away_cancels_the_turn(at: ServedAgent, model: ModelS
     assert (last.text, last.stop) == ("It listens", "cancelled")
     named = make_openai(at, x_perdure_session=listed.overview.session)
     assert ask(named, user("@say On 8443.")) == ("On 8443.", listed.overview.session)
+
+
+def test_a_message_right_after_a_stop_is_taken(at: ServedAgent, model: ModelServer) -> None:
+    """As a chat page sends it whose stop button was pressed: the stopped turn ends a moment later."""
+    model.answers.append(Answer(hangs=True, n_events=0))
+    live = at.listener._server._live.begin("api")
+    stopped = live.start_turn(TurnRequest("Where?", is_attended=False))
+    wait_for(lambda: model.requests)
+    live.stop()
+    turn = live.start_turn(TurnRequest("@say On 8443.", is_attended=False))
+    assert turn is not None and turn is not stopped
+    assert wait_for(turn.ended.is_set) and turn.said == "On 8443."
 
 
 def test_a_refusal_of_the_model_is_told(at: ServedAgent, model: ModelServer) -> None:

@@ -152,8 +152,10 @@ class LiveSession:
     def start_turn(self, request: TurnRequest, listener: Listener | None = None) -> LiveTurn | None:
         """Send a message; return when it is on disk. None, and nothing is sent, while another turn goes on.
 
-        listener: is told of this turn alone.
+        A turn that was cancelled ends in a moment, and is waited for. listener: is told of this turn alone.
         """
+        if self.turn is not None and self.turn.cancel.is_set():
+            self.turn.ended.wait(_BEGIN_S)
         with self._lock:
             if self.is_answering:
                 return None
