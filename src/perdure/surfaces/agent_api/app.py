@@ -37,7 +37,7 @@ from perdure.surfaces.agent_api.requests import (
     render_earlier,
 )
 from perdure.surfaces.http import captures, responses
-from perdure.surfaces.http.app import HttpApi, RequestHandler, catch_errors, to_starlette
+from perdure.surfaces.http.app import HttpApi, RequestHandler, catch_errors, read_client_address, to_starlette
 from perdure.surfaces.http.events import EventStreamResponse
 from perdure.surfaces.http.responses import HttpRefusal, HttpResponse, refuse_for_now
 from perdure.surfaces.http.store import SessionPlace
@@ -105,7 +105,7 @@ class AgentApi:
     async def _identify(self, request: Request) -> Identity:
         """Return the identity of the credential. Raises HttpRefusal (401, 403, 429)."""
         identity = await self.api.identify(request)
-        if message := self.live.find_refusal(identity.user, request.client.host if request.client else ""):
+        if message := self.live.find_refusal(identity.user, read_client_address(request)):
             raise HttpRefusal(403, "forbidden", message)
         return identity
 

@@ -47,6 +47,7 @@ _MAX_KEY_CHARS = 255
 _MAX_SECRET_CHARS = 512
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 _MAX_PUBLIC_BYTES = 4096  # of a body that comes without a credential
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _STRANGER = Identity("", "", "")  # of a request that needs no credential
 _MAX_BODIES_AT_ONCE = 64  # bodies that are received at the same time
 
@@ -310,6 +311,15 @@ def catch_errors(
             return await respond_to_error(request, error)
 
     return respond_safely
+
+
+def read_client_address(request: Request) -> str:
+    """Return where a request comes from, as the server sees it; "" if it says that a proxy passed it on.
+
+    Such a header only takes away: a proxy on this machine must not make every machine look like this one.
+    """
+    is_passed_on = any(name in request.headers for name in _PROXY_HEADERS)
+    return request.client.host if request.client and not is_passed_on else ""
 
 
 def to_starlette(answer: HttpResponse) -> Response:
