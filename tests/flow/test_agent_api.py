@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from perdure.formats.perdure import Branch, Message
+from perdure.formats.perdure import Branch, Message, Start
 from perdure.session.catalog import list_sessions
 from perdure.session.log import read_tree
+from perdure.surfaces.live_sessions import TurnRequest
 from rig.agent_project import PNG
 from rig.model_server import Answer, ModelServer
 from rig.served_agent import ServedAgent
@@ -233,8 +234,24 @@ def test_tools_run_by_the_mode_and_nobody_is_asked(at: ServedAgent, model: Model
     assert "8443" in outputs[0].text
     assert outputs[1].is_error and "nobody can be asked here" in outputs[1].text
     assert not (shop / "a.txt").exists()
-    with pytest.raises(openai.BadRequestError, match="no such folder"):
-        ask(make_openai(at, x_perdure_folder=str(tmp_path / "none")), user("hello"))
+    for nowhere in (str(tmp_path / "none"), "/" + "a" * 5000):
+        with pytest.raises(openai.BadRequestError, match="no such folder"):
+            ask(make_openai(at, x_perdure_folder=nowhere), user("hello"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_folder_may_have_any_name(at: ServedAgent, tmp_path: Path, encoding: str) -> None:
+    """curl sends a header as it stands in the terminal, Python's http.client in Latin-1."""
+    folder = tmp_path / "büro"
+    folder.mkdir()
+    headers = {"Authorization": f"Bearer {at.secret}", "x-perdure-folder": str(folder).encode(encoding)}
+    body = json.dumps({"model": "perdure", "messages": [user("@say Here.")]})
+    with contextlib.closing(connect(at)) as line:
+        line.request("POST", "/v1/chat/completions", body, headers)
+        answer = line.getresponse()
+        assert json.loads(answer.read())["choices"][0]["message"]["content"] == "Here."
+    start = next(iter(read_tree(at.home, answer.headers[SESSION])))
+    assert isinstance(start, Start) and start.cwd == str(folder)
 
 
 def test_agent_yaml_lets_the_agent_write(serve: Callable[..., ServedAgent], tmp_path: Path) -> None:
@@ -345,6 +362,20 @@ def test_a_title_is_answered_and_kept_nowhere(at: ServedAgent, model: ModelServe
     assert list_sessions(at.home) == []
 
 
+def test_titles_that_nobody_waits_for_hold_up_no_message(at: ServedAgent, model: ModelServer) -> None:
+    """A chat page asks for a title, tags and questions after each answer, and may be closed meanwhile."""
+    model.answers += [Answer(hangs=True, n_events=0)] * 4
+    titles = [connect(at) for _ in range(4)]
+    for n, line in enumerate(titles):
+        body = json.dumps({"model": "perdure", "messages": [user("### Task:\nGenerate a title.")], "stream": n > 1})
+        line.request("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {at.secret}"})
+    wait_for(lambda: len(model.requests) == 4)
+    assert ask(make_openai(at), user("@say On 8443."))[0] == "On 8443."
+    for line in titles:
+        line.close()
+    wait_for(lambda: len(model.hang_ups_s) == 4, "the calls end with their clients")
+
+
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_a_client_that_goes_away_cancels_the_turn(at: ServedAgent, model: ModelServer, is_stream: bool) -> None:
     """What came is kept, and the session can go on."""
@@ -364,6 +395,18 @@ def test_a_client_that_goes_away_cancels_the_turn(at: ServedAgent, model: ModelS
     assert (last.text, last.stop) == ("It listens", "cancelled")
     named = make_openai(at, x_perdure_session=listed.overview.session)
     assert ask(named, user("@say On 8443.")) == ("On 8443.", listed.overview.session)
+
+
+def test_a_message_right_after_a_stop_is_taken(at: ServedAgent, model: ModelServer) -> None:
+    """As a chat page sends it whose stop button was pressed: the stopped turn ends a moment later."""
+    model.answers.append(Answer(hangs=True, n_events=0))
+    live = at.listener._server._live.begin("api")
+    stopped = live.start_turn(TurnRequest("Where?", is_attended=False))
+    wait_for(lambda: model.requests)
+    live.stop()
+    turn = live.start_turn(TurnRequest("@say On 8443.", is_attended=False))
+    assert turn is not None and turn is not stopped
+    assert wait_for(turn.ended.is_set) and turn.said == "On 8443."
 
 
 def test_a_refusal_of_the_model_is_told(at: ServedAgent, model: ModelServer) -> None:

@@ -167,6 +167,21 @@ def test_a_long_upload_passes_in_pieces(proxy, home) -> None:
     assert upstream.sent[0].body == b"a" * 350_000
 
 
+def test_a_message_without_end_is_not_kept_in_memory(proxy, home) -> None:
+    """What is too long to be edited goes on while it comes."""
+    megabyte = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as upstream, ThreadPoolExecutor(1) as thread:
+        parts = urlsplit(proxy(f"http://127.0.0.1:{upstream.getsockname()[1]}").base)
+        head = f"POST {parts.path}/v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        with socket.create_connection((parts.hostname, parts.port)) as client:
+            thread.submit(client.sendall, head + megabyte * 65)
+            upstream.settimeout(10)
+            with upstream.accept()[0] as received:
+                n_bytes = 0
+                while n_bytes < 64 * 0x100000:
+                    n_bytes += len(received.recv(1 << 20))
+
+
 # recall, in its place -----------------------------------------------------------------------------------------
 
 

@@ -129,8 +129,8 @@ class OpenIdProvider:
             client_secret = read_variable(self._settings.secret_env)
             if not client_secret:
                 raise IdentityFault(f"the environment variable {self._settings.secret_env} is not set")
-            methods = self._describe().get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-            if "client_secret_basic" in methods:
+            methods = self._describe().get("token_endpoint_auth_methods_supported")
+            if not isinstance(methods, list) or "client_secret_basic" in methods:
                 pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
                 headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
             else:
@@ -162,7 +162,7 @@ class OpenIdProvider:
             except InvalidKeyIdError:  # the provider may have new keys
                 claims = jwt.decode(token, self._get_keys(again=True), list(ALGORITHMS)).claims
             registry.validate(claims)
-        except (JoseError, ValueError) as error:
+        except (JoseError, ValueError, TypeError) as error:  # joserfc trusts the types of some headers
             reason = getattr(error, "error", type(error).__name__)
             raise IdentityRefused(f"the token of {self.name} is not valid ({_clean(str(reason))})") from error
         self._check_party(claims)

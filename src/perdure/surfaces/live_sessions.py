@@ -74,7 +74,7 @@ class LiveTurn:
     notes: list[str] = field(default_factory=list)  # for the person
     question: PendingQuestion | None = None
     answers: tuple[Message, ...] = ()  # at the end
-    error: PerdureError | None = None  # at the end: why there is no answer
+    error: Exception | None = None  # at the end: why there is no answer
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,10 @@ class LiveSession:
     def start_turn(self, request: TurnRequest, listener: Listener | None = None) -> LiveTurn | None:
         """Send a message; return when it is on disk. None, and nothing is sent, while another turn goes on.
 
-        listener: is told of this turn alone.
+        A turn that was cancelled ends in a moment, and is waited for. listener: is told of this turn alone.
         """
+        if self.turn is not None and self.turn.cancel.is_set():
+            self.turn.ended.wait(_BEGIN_S)
         with self._lock:
             if self.is_answering:
                 return None
@@ -294,6 +296,14 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def is_folder(path: str) -> bool:
+    """Return True if a path, from the root on, leads to a folder of this machine."""
+    try:
+        return Path(path).is_absolute() and Path(path).is_dir()
+    except (OSError, ValueError):  # no disk takes such a name
+        return False
+
+
 def _is_newest(path: Sequence[AnyEntry], entry_id: str) -> bool:
     """Return True if an entry stands on a path, and nobody said anything after it."""
     places = [n for n, entry in enumerate(path) if entry.id == entry_id]
@@ -349,7 +359,7 @@ class LiveSessions:
                 live.last_used_s = time.monotonic()
                 return live
             cwd = read_start(home, session).cwd
-            return self._open(platform, cwd=cwd if cwd and Path(cwd).is_dir() else "", resume=session)
+            return self._open(platform, cwd=cwd if cwd and is_folder(cwd) else "", resume=session)
 
     def find(self, session: str) -> LiveSession | None:
         """Return a session that is held; None if it is not."""

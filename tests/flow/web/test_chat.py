@@ -335,6 +335,19 @@ def test_only_the_owner_talks_with_the_agent(at: ServedAgent, visitor: Visitor) 
         assert stranger.send(path, [("text", "hi"), ("token", token)]).status == 403
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_a_proxy_on_this_machine_makes_no_machine_this_one(at: ServedAgent, visitor: Visitor, header: str) -> None:
+    """Caddy, Traefik and `tailscale serve` say that they passed a request on; its connection is one of this machine."""
+    passed_on = {header: "203.0.113.9"}
+    address = begin(visitor, "@say Hello.")
+    for path in ("/chat", address, f"{address}/events"):
+        assert visitor.ask("GET", path, **passed_on).status == 403
+    assert visitor.ask("GET", "/search", **passed_on).status == 200
+    bearer = {"Authorization": f"Bearer {at.secret}"}
+    assert visitor.ask("GET", "/v1/models", **bearer).status == 200
+    assert visitor.ask("GET", "/v1/models", **bearer, **passed_on).status == 403
+
+
 def test_a_foreign_form_is_refused(at: ServedAgent, visitor: Visitor) -> None:
     seen = visitor.send("/chat", [("text", "@say Hello."), ("token", "wrong")])
     assert seen.status == 403
@@ -353,6 +366,11 @@ def test_nothing_is_said_without_words_or_during_a_pause(at: ServedAgent, visito
         assert "capture is paused" in seen.text(".alert.bad") and seen.fields("#say")["text"] == "my words"
     finally:
         at.home.captures.resume()
+
+
+def test_a_folder_that_cannot_be_is_refused(visitor: Visitor) -> None:
+    seen = visitor.post("/chat", text="hello", folder="/" + "a" * 5000)
+    assert seen.status == 400 and "no such folder" in seen.text()
 
 
 def test_events_tell_of_the_answer(visitor: Visitor, model: ModelServer) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
+from perdure.identity_servers.openid import SignInValues
 from perdure.sharing.machines import Machines
 from rig import oidc
+from rig.waiting import wait_for
 
 SUBJECT = "248289761001"
 SETTINGS = """[server]
@@ -191,6 +198,54 @@ def test_a_provider_that_is_away_is_told(serve: Callable[[Any], Any]) -> None:
     stranger = house.stranger()
     seen = stranger.ask("GET", "/enter/openid")
     assert seen.status == 503 and "localhost" in seen.text()
+
+
+class SilentProvider(oidc.ScriptedProvider):
+    """A provider that takes no code until it may speak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_speak = threading.Event()
+
+    def answer(self, path: str, query: dict[str, str], authorization: str) -> tuple[int, dict[str, Any] | str]:
+        if path == "/token":
+            self.may_speak.wait(30)
+        return super().answer(path, query, authorization)
+
+
+def test_sign_ins_that_nobody_began_hold_up_nothing_else(serve: Callable[[Any], Any]) -> None:
+    """Anybody can make the values of a sign-in; the provider is slow, and no code of theirs is one."""
+    with SilentProvider() as silent:
+        house = serve(silent)
+        owner = house.visitor()
+
+        def forge(n: int) -> int:
+            stranger, secret = house.stranger(), f"{n:040}"
+            stranger.cookies[f"{next(iter(owner.cookies))}-sign-in"] = f"{secret}.%2F"
+            state = SignInValues.from_secret(secret).state
+            return int(stranger.ask("GET", f"/enter/openid/back?code=x&state={state}").status)
+
+        with ThreadPoolExecutor(20) as threads:
+            statuses = [threads.submit(forge, n) for n in range(20)]
+            wait_for(lambda: silent.asked.count("/token") == 4)
+            assert owner.ask("GET", "/health/disk").status == 200  # no thread of its pool waits for the provider
+            silent.may_speak.set()
+        counts = Counter(status.result() for status in statuses)
+        assert set(counts) == {403, 429} and counts[403] == silent.asked.count("/token") < 15  # 10, and one in 6 s
+
+
+@pytest.mark.parametrize("odd", [{"token_endpoint_auth_methods_supported": None}, {"crit": 5}], ids=str)
+def test_odd_answers_of_a_provider_let_nobody_in(
+    serve: Callable[[Any], Any], scripted: oidc.ScriptedProvider, odd: dict[str, Any]
+) -> None:
+    house = serve(scripted)
+    stranger = house.stranger()
+    if "crit" in odd:
+        head = base64.urlsafe_b64encode(json.dumps({"alg": "RS256", **odd}).encode()).decode().rstrip("=")
+        scripted.make_token = lambda *_, **__: f"{head}.e30.x"  # type: ignore[method-assign]
+    else:
+        scripted.description |= odd
+    assert come_back(stranger, Wanderer(stranger).sign_in(begin(stranger))).status == 403
 
 
 def test_without_settings_there_is_no_such_door(house: Callable[..., Any]) -> None:

@@ -14,14 +14,13 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from perdure.agent.attachments import Attachments, make_file
-from perdure.errors import ModelCancelled, ModelFault, NotFound, PerdureError, TurnBudgetSpent, UsageError
+from perdure.errors import ModelCancelled, ModelFault, NotFound, TurnBudgetSpent, UsageError
 from perdure.floor.platforms import API
 from perdure.formats.perdure import FileEntry
 from perdure.home import Home
@@ -38,11 +37,11 @@ from perdure.surfaces.agent_api.requests import (
     render_earlier,
 )
 from perdure.surfaces.http import captures, responses
-from perdure.surfaces.http.app import HttpApi, RequestHandler, catch_errors, to_starlette
+from perdure.surfaces.http.app import HttpApi, RequestHandler, catch_errors, read_client_address, to_starlette
 from perdure.surfaces.http.events import EventStreamResponse
 from perdure.surfaces.http.responses import HttpRefusal, HttpResponse, refuse_for_now
 from perdure.surfaces.http.store import SessionPlace
-from perdure.surfaces.live_sessions import LiveEvent, LiveSession, LiveSessions, LiveTurn, TurnRequest
+from perdure.surfaces.live_sessions import LiveEvent, LiveSession, LiveSessions, LiveTurn, TurnRequest, is_folder
 from perdure.surfaces.proxy.conversations import Api
 from perdure.types import Identity
 
@@ -106,7 +105,7 @@ class AgentApi:
     async def _identify(self, request: Request) -> Identity:
         """Return the identity of the credential. Raises HttpRefusal (401, 403, 429)."""
         identity = await self.api.identify(request)
-        if message := self.live.find_refusal(identity.user, request.client.host if request.client else ""):
+        if message := self.live.find_refusal(identity.user, read_client_address(request)):
             raise HttpRefusal(403, "forbidden", message)
         return identity
 
@@ -152,15 +151,35 @@ class AgentApi:
         """Begin a turn: read the request, find its session, and send the message. Raises HttpRefusal, PerdureError."""
         request = read_request(api, raw, headers)
         head = AnswerHead(api, secrets.token_hex(12), int(time.time()), request.has_stream_usage)
+        if request.is_side_call:
+            turn = LiveTurn(is_attended=False)
+            self.api.worker_pools["titles"].start_task(
+                lambda: self._answer_side_call(request, identity, turn, tell), on_error=lambda _: None
+            )
+            return _Exchange(request, head, None, events, turn)
         with self.api.homes.lend(identity, read_only=True) as home:
-            if request.is_side_call:
-                return _Exchange(request, head, None, events, _answer_side_call(home, request, tell))
             live, after, is_new = self._find_session(home, request)
         turn_request = self._make_turn(live, request, after, is_new=is_new)
-        turn = live.start_turn(turn_request, tell)
-        if turn is None:
+        started = live.start_turn(turn_request, tell)
+        if started is None:
             raise refuse_for_now("busy", "This session answers another message already.", status=409)
-        return _Exchange(request, head, live, events, turn)
+        return _Exchange(request, head, live, events, started)
+
+    def _answer_side_call(
+        self, request: AgentRequest, identity: Identity, turn: LiveTurn, tell: Callable[[LiveEvent], None]
+    ) -> None:
+        """Answer what a program asks for itself, a title or a summary: by the model alone, and kept nowhere."""
+        messages = [ChatMessage("system", request.system)] if request.system else []
+        messages += [ChatMessage("user" if role == "user" else "assistant", text) for role, text in request.earlier]
+        messages.append(ChatMessage("user", request.text))
+        try:
+            with self.api.homes.lend(identity, read_only=True) as home:
+                turn.said = find_chat(home).reply(messages, cancel=turn.cancel).text
+            tell(LiveEvent("text", turn.said))
+        except Exception as error:  # noqa: BLE001 - `_settle` raises it where the answer is waited for
+            turn.error = error
+        turn.ended.set()
+        tell(LiveEvent("end"))
 
     def _find_session(self, home: Home, request: AgentRequest) -> tuple[LiveSession, str, bool]:
         """Return (the session, the entry after which it goes on or "", True if it does not know what was said).
@@ -271,26 +290,11 @@ class AgentApi:
             self.api.request_store.save_conversation([key], SessionPlace(live.session), now_s=time.time())
 
 
-def _answer_side_call(home: Home, request: AgentRequest, tell: Callable[[LiveEvent], None]) -> LiveTurn:
-    """Answer what a program asks for itself, a title or a summary: by the model alone, and kept nowhere."""
-    turn = LiveTurn(is_attended=False)
-    messages = [ChatMessage("system", request.system)] if request.system else []
-    messages += [ChatMessage("user" if role == "user" else "assistant", text) for role, text in request.earlier]
-    messages.append(ChatMessage("user", request.text))
-    try:
-        turn.said = find_chat(home).reply(messages).text
-        tell(LiveEvent("text", turn.said))
-    except PerdureError as error:
-        turn.error = error
-    turn.ended.set()
-    tell(LiveEvent("end"))
-    return turn
-
-
 def _check_folder(folder: str) -> str:
-    """Return the folder that a caller names. Raises UsageError if there is none."""
-    path = Path(folder)
-    if folder and not (path.is_absolute() and path.is_dir()):
+    """Return the folder that a caller names, in UTF-8 or Latin-1. Raises UsageError if there is none."""
+    with contextlib.suppress(UnicodeDecodeError):
+        folder = folder.encode("latin-1").decode()
+    if folder and not is_folder(folder):
         raise UsageError("x-perdure-folder: there is no such folder on the machine of this home")
     return folder
 

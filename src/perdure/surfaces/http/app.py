@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,7 @@ _MAX_KEY_CHARS = 255
 _MAX_SECRET_CHARS = 512
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 _MAX_PUBLIC_BYTES = 4096  # of a body that comes without a credential
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _STRANGER = Identity("", "", "")  # of a request that needs no credential
 _MAX_BODIES_AT_ONCE = 64  # bodies that are received at the same time
 
@@ -138,14 +139,28 @@ class HttpApi:
     async def _answer_stranger(self, operation: ApiOperation, request: Request, arrived_s: float) -> HttpResponse:
         """Answer a request that needs no credential; its refusal counts as a wrong credential of its address."""
         limits = captures.BodyLimits(_MAX_PUBLIC_BYTES, self.silence_s)
-        try:
+        with self.count_stranger(request):
             return await self._answer_with_body(operation, request, _STRANGER, limits, arrived_s)
+
+    @contextmanager
+    def count_stranger(self, request: Request) -> Iterator[None]:
+        """Count a stranger's request as a wrong credential of its address, unless it ends without an IdentityFault.
+
+        It counts before identity servers are asked, so that nobody makes this home ask them at will. Raises
+        HttpRefusal (429).
+        """
+        address = request.client.host if request.client else ""
+        if wait_s := self.wrong_secret_rates.take_token(address, self.now_s()):
+            message = "Too many refused requests from this address."
+            raise refuse_for_now("too-many", message, after_s=wait_s, status=429)
+        try:
+            yield
         except IdentityFault:
-            address = request.client.host if request.client else ""
-            if wait_s := self.wrong_secret_rates.take_token(address, self.now_s()):
-                message = "Too many refused requests from this address."
-                raise refuse_for_now("too-many", message, after_s=wait_s, status=429) from None
             raise
+        except BaseException:
+            self.wrong_secret_rates.give_back(address)
+            raise
+        self.wrong_secret_rates.give_back(address)
 
     async def _answer_with_body(
         self,
@@ -296,6 +311,15 @@ def catch_errors(
             return await respond_to_error(request, error)
 
     return respond_safely
+
+
+def read_client_address(request: Request) -> str:
+    """Return where a request comes from, as the server sees it; "" if it says that a proxy passed it on.
+
+    Such a header only takes away: a proxy on this machine must not make every machine look like this one.
+    """
+    is_passed_on = any(name in request.headers for name in _PROXY_HEADERS)
+    return request.client.host if request.client and not is_passed_on else ""
 
 
 def to_starlette(answer: HttpResponse) -> Response:

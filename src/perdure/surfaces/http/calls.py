@@ -25,7 +25,7 @@ from perdure.types import Identity
 
 _NO_LIMIT_MS = 24 * 3600 * 1000
 
-PoolName = Literal["capture", "read", "write", "slow", "chat"]
+PoolName = Literal["capture", "read", "write", "slow", "chat", "sign-in"]
 
 
 @dataclass(frozen=True, slots=True)

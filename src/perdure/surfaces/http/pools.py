@@ -230,6 +230,16 @@ class TokenBuckets:
             self._tokens_left.popitem(last=False)
         return 0.0 if has_token else (1 - tokens) / rate
 
+    def give_back(self, name: str) -> None:
+        """Give back a token that was taken.
+
+        >>> few = TokenBuckets(1)
+        >>> few.take_token("a", 0), few.give_back("a"), few.take_token("a", 0)
+        (0.0, None, 0.0)
+        """
+        tokens, filled_at_s = self._tokens_left.get(name, (float(self.per_minute), 0.0))
+        self._tokens_left[name] = (min(float(self.per_minute), tokens + 1), filled_at_s)
+
 
 PROBE_FRESH_S = 5.0  # a result is reused for this long
 

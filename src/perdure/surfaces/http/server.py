@@ -150,7 +150,9 @@ _POOL_SIZES = {  # name: (threads, requests that run or wait)
     "write": (1, 64),
     "tools": (2, 64),
     "slow": (1, 256),
+    "sign-in": (4, 32),  # each may wait for the server of a stranger
     "chat": (4, 64),  # to open a session takes a moment
+    "titles": (4, 64),  # that chat programs ask for themselves: each waits for the model
     "jobs": (1, 8),
 }
 

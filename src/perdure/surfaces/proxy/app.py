@@ -128,10 +128,13 @@ class ProxyApp:
             edited: EditedRequest | None = None
             content: bytes | AsyncIterator[bytes] | None = client.iterate() if _has_body(headers) else None
             if api is not None:
-                raw = await client.read_all()
-                edited = await self._edit(api, raw, headers, is_count=is_count)
-                self.traffic.add(edited, raw)
-                content = edited.raw
+                raw = await client.read(_MAX_EDITED_BYTES)
+                if client.is_read:
+                    edited = await self._edit(api, raw, headers, is_count=is_count)
+                    self.traffic.add(edited, raw)
+                    content = edited.raw
+                else:
+                    content = client.iterate(raw)
             target = upstream_path.encode("latin-1") + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             request = _make_request(scope, upstream, target, content)
             await self._exchange(request, client, send, api=None if is_count else api, edited=edited)
@@ -148,9 +151,7 @@ class ProxyApp:
         raise _Refusal(403, "permission_error", message)
 
     async def _edit(self, api: Api, raw: bytes, headers: Mapping[str, str], *, is_count: bool) -> EditedRequest:
-        """Return the request as it goes on: as it came if it is too long, or could not be edited in time."""
-        if len(raw) > _MAX_EDITED_BYTES:
-            return EditedRequest(raw, "not understood")
+        """Return the request as it goes on: as it came if it could not be edited in time."""
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, lambda: self._editor.edit(api, raw, headers, is_count=is_count))
         try:
@@ -238,25 +239,33 @@ class _ClientStream:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._is_read = False
+        self.is_read = False  # the whole body came
 
-    async def iterate(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises _ClientGone."""
-        while not self._is_read:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise _ClientGone
-            self._is_read = not message.get("more_body", False)
-            if message.get("body"):
-                yield message["body"]
+    async def iterate(self, beginning: bytes = b"") -> AsyncIterator[bytes]:
+        """Yield the body as it comes, behind the beginning that was read before. Raises _ClientGone."""
+        if beginning:
+            yield beginning
+        while not self.is_read:
+            if chunk := await self._receive_chunk():
+                yield chunk
 
-    async def read_all(self) -> bytes:
-        """Return the whole body. Raises _ClientGone."""
-        return b"".join([chunk async for chunk in self.iterate()])
+    async def read(self, max_bytes: int) -> bytes:
+        """Return the body; of a longer one the beginning, a chunk more than `max_bytes`. Raises _ClientGone."""
+        body = bytearray()
+        while not self.is_read and len(body) <= max_bytes:
+            body += await self._receive_chunk()
+        return bytes(body)
+
+    async def _receive_chunk(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
+        self.is_read = not message.get("more_body", False)
+        return bytes(message.get("body", b""))
 
     async def wait_until_gone(self) -> None:
         """Wait until the client closes its connection."""
-        while not self._is_read:  # the body still goes on to the upstream
+        while not self.is_read:  # the body still goes on to the upstream
             await asyncio.sleep(0.05)
         while (await self._receive())["type"] != "http.disconnect":
             pass

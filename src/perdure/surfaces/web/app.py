@@ -29,7 +29,7 @@ from perdure.home import Home
 from perdure.sharing.machines import Authority
 from perdure.surfaces.agent_api.app import AgentApi
 from perdure.surfaces.http import captures, responses
-from perdure.surfaces.http.app import HttpApi, MountedApp, RequestHandler, catch_errors
+from perdure.surfaces.http.app import HttpApi, MountedApp, RequestHandler, catch_errors, read_client_address
 from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.live_sessions import LiveSessions
 from perdure.surfaces.web import chat_stream, render
@@ -194,7 +194,7 @@ class WebApp:
         secret, provider = secrets.token_urlsafe(32), self.sign_in.provider
         return_to = self.sign_in.get_return_address(_to_origin(request, is_tls=self.is_tls), _BACK_PATH)
         try:
-            address = await self.api.worker_pools["slow"].run_task(lambda: provider.make_address(secret, return_to))
+            address = await self.api.worker_pools["sign-in"].run_task(lambda: provider.make_address(secret, return_to))
         except IdentityFault as error:
             return self._render_enter_page(request, target, f"{error.detail}.", 503)
         response = RedirectResponse(address, 303, HEADERS)
@@ -218,9 +218,9 @@ class WebApp:
             return self.sessions.begin_session(identity, lasts_s=provided.session_s)
 
         try:
-            visitor = await self.api.worker_pools["slow"].run_task(enter)
+            with self.api.count_stranger(request):
+                visitor = await self.api.worker_pools["sign-in"].run_task(enter)
         except IdentityFault as error:
-            self._count_guess(request)
             status = 403 if isinstance(error, IdentityRefused) else 503
             response = self._render_enter_page(request, target, error.detail, status)
         else:  # a redirect would be followed without the cookie: it began at another site
@@ -280,7 +280,7 @@ class WebApp:
 
     def _check_own(self, request: Request, identity: Identity) -> None:
         """Raise Refused (403) if the visitor may not talk with the agent."""
-        if message := self.live.find_refusal(identity.user, _read_client_address(request)):
+        if message := self.live.find_refusal(identity.user, read_client_address(request)):
             raise HttpRefusal(403, "forbidden", message)
 
     # forms ------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ class WebApp:
         return response
 
     def _may_chat(self, request: Request, visitor: Visitor | None) -> bool:
-        address = _read_client_address(request)
+        address = read_client_address(request)
         return visitor is not None and not self.live.find_refusal(visitor.identity.user, address)
 
     # errors ----------------------------------------------------------------------------------------------
@@ -447,10 +447,6 @@ async def _parse_form(request: Request, raw: bytes) -> tuple[list[tuple[str, str
         return fields, tuple([UploadedFile(one.filename or "", await one.read()) for one in uploads if one.filename])
     finally:
         await form.close()
-
-
-def _read_client_address(request: Request) -> str:
-    return request.client.host if request.client else ""
 
 
 def _to_origin(request: Request, *, is_tls: bool) -> str:

@@ -10,7 +10,6 @@ import base64
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from perdure.access.redact import mask
@@ -28,7 +27,7 @@ from perdure.surfaces import recall_sources
 from perdure.surfaces.chat.status_bar import list_pieces
 from perdure.surfaces.cue_cards import CueCard, MissingCue
 from perdure.surfaces.http import captures
-from perdure.surfaces.live_sessions import LiveSession, TurnRequest
+from perdure.surfaces.live_sessions import LiveSession, TurnRequest, is_folder
 from perdure.surfaces.web import conversation
 from perdure.surfaces.web.conversation import Round
 from perdure.surfaces.web.render import clean, to_key
@@ -84,11 +83,7 @@ def _show_chats(visit: Visit, *, error: str = "", typed: str = "") -> HtmlPage:
 def _list_folders(visit: Visit) -> list[tuple[str, str]]:
     """Return (value, label) of the projects that are folders of this machine."""
     names = visit.home.runs.projects(is_own=True)
-    return [(to_key(name), clean(mask(name))) for name in names if _is_folder(name)]
-
-
-def _is_folder(name: str) -> bool:
-    return Path(name).is_absolute() and Path(name).is_dir()
+    return [(to_key(name), clean(mask(name))) for name in names if is_folder(name)]
 
 
 def begin_chat(visit: Visit) -> ViewResult:
@@ -98,7 +93,7 @@ def begin_chat(visit: Visit) -> ViewResult:
         attachments = _read_attachments(visit)
         _check_message(visit, typed)
         folder = resolve_key(visit.form.get("folder", ""), lambda: visit.home.runs.projects(is_own=True))
-        if folder and not _is_folder(folder):
+        if folder and not is_folder(folder):
             raise UsageError("there is no such folder on the machine of this home")
         live = visit.live.begin(WEB, cwd=folder)
     except (UsageError, ConfigFault) as error:
