@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from perdure.config import MailConfig
 from perdure.delivery.http_request import make_context
@@ -148,20 +149,19 @@ class ImapFolder:
         """Return the numbers of the mails that were not taken yet."""
         position = self._inbox.state.position
         if position is not None and position.uid_validity == self._uid_validity:
-            _, answer = connection.uid("SEARCH", "UID", f"{position.uid + 1}:*")
+            answer = _ask(connection, "SEARCH", "UID", f"{position.uid + 1}:*")
             return sorted(uid for uid in _read_uids(answer) if uid > position.uid)  # `*` is the last, however small
         day = (utc_now() - timedelta(days=FIRST_DAYS)).date()
-        _, answer = connection.uid("SEARCH", "SINCE", f"{day.day}-{_MONTHS[day.month - 1]}-{day.year}")
+        answer = _ask(connection, "SEARCH", "SINCE", f"{day.day}-{_MONTHS[day.month - 1]}-{day.year}")
         uids = sorted(_read_uids(answer))
         if not uids:
-            _, answer = connection.uid("SEARCH", "ALL")
+            answer = _ask(connection, "SEARCH", "ALL")
             self._inbox.write(position=ImapPosition(self._uid_validity, max(_read_uids(answer), default=0)))
         return uids
 
     def _fetch(self, uid: int, items: str) -> tuple[bytes, bytes]:
         """Return (the words of the answer, its literal); empty for a mail that is gone."""
-        connection = self._connect()
-        _, answer = connection.uid("FETCH", str(uid), items)
+        answer = _ask(self._connect(), "FETCH", str(uid), items)
         words = b" ".join(part[0] if isinstance(part, tuple) else part or b"" for part in answer)
         return words, next((part[1] for part in answer if isinstance(part, tuple)), b"")
 
@@ -189,6 +189,14 @@ class ImapFolder:
 
 def _quote(folder: str) -> str:
     return '"' + folder.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _ask(connection: imaplib.IMAP4, command: str, *words: str) -> list[Any]:
+    """Return the answer to a command. Raises IMAP4.error where the server refuses it: that mail is not read yet."""
+    status, answer = connection.uid(command, *words)
+    if status != "OK":
+        raise imaplib.IMAP4.error(f"{command} was refused: {(answer[-1] or b'').decode('utf-8', 'replace')}")
+    return answer
 
 
 def _read_number(connection: imaplib.IMAP4, name: str) -> int:
