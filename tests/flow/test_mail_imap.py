@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import perdure
 from perdure.config import load
-from perdure.errors import ConfigFault, DeliveryFault
+from perdure.errors import ConfigFault, DeliveryFault, MailAway
 from perdure.surfaces.cli import cli
 from perdure.surfaces.mail.inbox import ImapPosition, MailInbox
 from perdure.surfaces.mail.incoming import MAX_MAIL_BYTES
@@ -149,6 +149,17 @@ def test_a_command_that_is_refused_for_now_loses_no_mail(
     assert [message.get_content().strip() for _, message in smtp.messages] == ["It is 8443."]
 
 
+def test_a_folder_has_the_name_that_a_person_sees(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
+    connection = imap.log_in()
+    connection.create('"Entw&APw-rfe &- mehr"')
+    connection.append('"Entw&APw-rfe &- mehr"', "", "", make_mail())
+    connection.logout()
+    text = (home / "config.toml").read_text()
+    (home / "config.toml").write_text(f'{text}\nimap_folder = "Entwürfe & mehr"\n')
+    answer_once(home, ["It is 8443."])
+    assert len(smtp.messages) == 1
+
+
 def test_a_large_mail_is_read_in_part(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
     imap.add(make_mail("x" * 70 + "\r\n" + ("y" * 70 + "\r\n") * (MAX_MAIL_BYTES // 72 + 10)))
     chat = answer_once(home, ["Long."])
@@ -173,6 +184,8 @@ def test_a_wrong_password_and_a_server_that_is_away_are_told(
     assert "incoming: problem: 127.0.0.1: ConnectionRefusedError" in shown
     doctor = CliRunner().invoke(cli, ["doctor", "--home", str(home)]).stdout
     assert "✗ mail: 127.0.0.1" in doctor
+    with pytest.raises(MailAway, match="The mail folder cannot be read now"):
+        answer_once(home)
     imap.start()
 
 

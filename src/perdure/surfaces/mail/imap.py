@@ -6,6 +6,7 @@ such position, or the server numbered its mails anew, the mails of the last days
 
 from __future__ import annotations
 
+import base64
 import imaplib
 import re
 import select
@@ -30,6 +31,7 @@ FIRST_DAYS = 3  # without a position, mails of so many days count
 _IDLE_S = 60.0  # then it is asked again: a change that came together with the answer to IDLE shows only then
 _TAG = b"perdure"  # of the one command that imaplib does not know before Python 3.14
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_NOT_ASCII = re.compile(r"[^\x20-\x7e]+")
 _SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
 
 
@@ -188,7 +190,17 @@ class ImapFolder:
 
 
 def _quote(folder: str) -> str:
-    return '"' + folder.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    r"""Return the name of a folder as it stands in a command (RFC 3501, 5.1.3: a form of UTF-7).
+
+    >>> _quote("Q&A"), _quote("Entwürfe")
+    ('"Q&-A"', '"Entw&APw-rfe"')
+    """
+    name = _NOT_ASCII.sub(lambda match: f"&{_to_base64(match[0])}-", folder.replace("&", "&-"))
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _to_base64(text: str) -> str:
+    return base64.b64encode(text.encode("utf-16-be")).decode().rstrip("=").replace("/", ",")
 
 
 def _ask(connection: imaplib.IMAP4, command: str, *words: str) -> list[Any]:
