@@ -86,7 +86,8 @@ PerdureError
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 ├── ServiceFault               the resident home does not start, stop or work as it should
 ├── DeliveryFault              a target did not take a message; it is tried again
-│   └── DeliveryRefused
+│   ├── DeliveryRefused
+│   └── MailAway
 ├── IdentityFault              an identity server cannot be used as it is; nothing was changed
 │   ├── IdentityServerAway
 │   └── IdentityRefused
@@ -531,6 +532,10 @@ class DeliveryRefused(DeliveryFault):
     """The target refuses this message, so it is not tried again by itself. Correct the table of the target in
     config.toml, or what it names; then run `perdure deliveries retry`.
     """
+
+
+class MailAway(DeliveryFault):
+    """The mail folder cannot be read now. No mail is lost: `perdure mail --check` shows which server answers."""
 
 
 class IdentityFault(PerdureError):

@@ -212,6 +212,32 @@ def test_an_edit_is_asked_about_with_its_diff(home, project, model) -> None:
     assert [m.permission for m in read_messages(home) if m.role == "tool"] == ["allowed once"]
 
 
+def test_an_answer_of_no_known_form_denies_and_the_turn_goes_on(home, project, model) -> None:
+    answers = (None, {}, {"outcome": {"outcome": "selected"}}, {"outcome": {"outcome": "selected", "optionId": "no"}})
+    call = ("write_file", {"path": "cart.py", "text": "total = 1\n"})
+    model.answers = [answer for _ in answers for answer in (Answer(calls=[call]), Answer("Done."))]
+    with RawEditor(home) as editor:
+        session = editor.begin(project)
+        for answer in answers:
+            turn = editor.prompt(session, "go on")
+            asked = editor.read_until(lambda message: message.get("method") == "session/request_permission")
+            editor.send({"jsonrpc": "2.0", "id": asked["id"], "result": answer})
+            assert editor.read_answer(turn)["result"] == {"stopReason": "end_turn"}
+    assert (project / "cart.py").read_text() == "total = 0\nlimit = 5\n"
+
+
+@pytest.mark.parametrize("option", ["-1", "7", "no"])
+def test_an_option_that_was_not_offered_is_no_answer(home, project, model, option) -> None:
+    model.answers = [Answer(calls=[("ask_user", {"question": "Which?", "choices": ["a", "b"]})]), Answer("Done.")]
+
+    async def work(editor: Editor) -> None:
+        await editor.say(await editor.begin(project), "ask")
+        assert editor.calls()[-1][1] == "completed"
+
+    hold(home, work, choose=lambda call, options: option)
+    assert "answer" in read_messages(home)[2].text and read_messages(home)[2].text not in ("a", "b")
+
+
 def test_always_holds_for_the_session_and_deny_is_told_to_the_model(home, project, model) -> None:
     model.answers = [
         Answer(calls=[("write_file", {"path": "a.txt", "text": "1"})]),
@@ -612,6 +638,65 @@ def start_raw(home: Path, *words: str) -> subprocess.Popen[bytes]:
 def make_line(number: int | None, method: str, **params: Any) -> bytes:
     fields = {} if number is None else {"id": number}
     return json.dumps({"jsonrpc": "2.0", **fields, "method": method, "params": params}).encode() + b"\n"
+
+
+class RawEditor:
+    """An editor that sends what it likes. Use it as a context."""
+
+    def __init__(self, home: Path) -> None:
+        self._process, self._n_requests = start_raw(home), 0
+
+    def __enter__(self) -> RawEditor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process as process:
+            process.stdin.close()  # type: ignore[union-attr]
+            assert process.wait(30) == 0
+            assert b"Traceback" not in process.stderr.read()  # type: ignore[union-attr]
+
+    def send(self, message: Any) -> None:
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
+        self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def ask(self, method: str, **params: Any) -> int:
+        self._n_requests += 1
+        self.send({"jsonrpc": "2.0", "id": self._n_requests, "method": method, "params": params})
+        return self._n_requests
+
+    def prompt(self, session: str, *blocks: Any) -> int:
+        texts = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+        return self.ask("session/prompt", sessionId=session, prompt=texts)
+
+    def read_until(self, is_wanted: Callable[[Any], bool]) -> Any:
+        while not is_wanted(message := json.loads(self._process.stdout.readline())):  # type: ignore[union-attr]
+            pass
+        return message
+
+    def read_answer(self, number: int) -> Any:
+        return self.read_until(lambda message: message.get("id") == number and "method" not in message)
+
+    def begin(self, project: Path) -> str:
+        self.read_answer(self.ask("initialize", protocolVersion=1))
+        return self.read_answer(self.ask("session/new", cwd=str(project), mcpServers=[]))["result"]["sessionId"]
+
+
+def test_a_beginning_that_comes_late_or_twice_is_answered(home, project, model) -> None:
+    with RawEditor(home) as editor:
+        editor.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s1"}})
+        for version in (1, 0, 99):
+            answer = editor.read_answer(editor.ask("initialize", protocolVersion=version))
+            assert answer["result"]["protocolVersion"] == 1 and answer["result"]["agentInfo"]["name"] == "perdure"
+
+
+def test_what_no_request_can_mean_is_refused_in_words(home, project, model) -> None:
+    with RawEditor(home) as editor:
+        session = editor.begin(project)
+        for method in ("session/load", "session/resume", "session/fork"):
+            answer = editor.read_answer(editor.ask(method, cwd=str(project), sessionId="", mcpServers=[]))
+            assert answer["error"]["code"] == -32002
+        for block in ({"type": "resource_link", "uri": "http://[", "name": "x"}, "/recall a\0b", "a\0b"):
+            assert editor.read_answer(editor.prompt(session, block))["result"] == {"stopReason": "end_turn"}
 
 
 def count_waiting_bytes(descriptor: int) -> int:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import perdure
 from perdure.config import load
-from perdure.errors import ConfigFault, DeliveryFault
+from perdure.errors import ConfigFault, DeliveryFault, MailAway
 from perdure.surfaces.cli import cli
 from perdure.surfaces.mail.inbox import ImapPosition, MailInbox
 from perdure.surfaces.mail.incoming import MAX_MAIL_BYTES
@@ -21,6 +21,7 @@ from perdure.surfaces.mail.responder import MailResponder
 from perdure.testing import ScriptedChat
 from rig.certificate import make_certificate
 from rig.dovecot import DovecotServer, find_dovecot
+from rig.imap_line import ImapLine
 from rig.mail_home import answer_once, make_mail, write_mail_settings
 from rig.mail_killer import check_answers, kill_at_every_mail_step
 from rig.mail_server import PASSWORD, USER, MailServer
@@ -132,6 +133,33 @@ def test_a_mailbox_that_tells_of_new_mail_is_answered_at_once(
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("answer", [b"NO [UNAVAILABLE] Try again later", b"BAD Too many commands", b""])
+@pytest.mark.parametrize("command", [b"SEARCH", b"BODY.PEEK[HEADER]", b"BODY.PEEK[]"])
+def test_a_command_that_is_refused_for_now_loses_no_mail(
+    command: bytes, answer: bytes, home: Path, imap: DovecotServer, smtp: MailServer
+) -> None:
+    imap.add(make_mail("Which port?"))
+    with ImapLine(imap.port, [(command, answer)]) as line:
+        text = (home / "config.toml").read_text()
+        (home / "config.toml").write_text(text.replace(f"imap_port = {imap.port}", f"imap_port = {line.port}"))
+        with pytest.raises(DeliveryFault):
+            answer_once(home)
+        assert MailInbox(home).state.position is None and not MailInbox(home).state.ignored
+        answer_once(home, ["It is 8443."])
+    assert [message.get_content().strip() for _, message in smtp.messages] == ["It is 8443."]
+
+
+def test_a_folder_has_the_name_that_a_person_sees(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
+    connection = imap.log_in()
+    connection.create('"Entw&APw-rfe &- mehr"')
+    connection.append('"Entw&APw-rfe &- mehr"', "", "", make_mail())
+    connection.logout()
+    text = (home / "config.toml").read_text()
+    (home / "config.toml").write_text(f'{text}\nimap_folder = "Entwürfe & mehr"\n')
+    answer_once(home, ["It is 8443."])
+    assert len(smtp.messages) == 1
+
+
 def test_a_large_mail_is_read_in_part(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
     imap.add(make_mail("x" * 70 + "\r\n" + ("y" * 70 + "\r\n") * (MAX_MAIL_BYTES // 72 + 10)))
     chat = answer_once(home, ["Long."])
@@ -156,6 +184,8 @@ def test_a_wrong_password_and_a_server_that_is_away_are_told(
     assert "incoming: problem: 127.0.0.1: ConnectionRefusedError" in shown
     doctor = CliRunner().invoke(cli, ["doctor", "--home", str(home)]).stdout
     assert "✗ mail: 127.0.0.1" in doctor
+    with pytest.raises(MailAway, match="The mail folder cannot be read now"):
+        answer_once(home)
     imap.start()
 
 

@@ -225,6 +225,19 @@ def press(server: BotApiServer, label: str, **how: Any) -> int:
     return int(message_id)
 
 
+def test_stop_ends_what_was_said_before_it_and_nothing_after(home: Path, server: BotApiServer) -> None:
+    """Also what has not begun: both came while no bot ran."""
+    for text in ("Delete it all.", "And this.", "/stop", "Which port?"):
+        server.add_message(text)
+    with RunningBot(home, ["Port 8443."]) as bot:
+        wait_text(server, "Port 8443.")
+        assert server.list_texts() == ["I stop.", "Stopped before I began.", "Stopped before I began.", "Port 8443."]
+        assert len(bot.chat.asked) == 1
+        wait_for(lambda: not Inbox(home).list_items())
+        server.add_message("/stop")
+        wait_text(server, "Nothing runs.")
+
+
 def test_a_permission_is_asked_by_buttons_and_only_the_person_answers(home: Path, server: BotApiServer) -> None:
     write_settings(home, server, 'groups = ["-5"]', users=("11", "12"))
     with RunningBot(home, [call(WRITE), "Done."]):
@@ -344,6 +357,19 @@ def test_what_is_too_large_or_of_another_kind_is_refused_in_words(home: Path, se
         assert bot.chat.asked == []
 
 
+def test_what_a_message_replies_to_stands_beside_it(home: Path, server: BotApiServer) -> None:
+    with RunningBot(home, ["An animal.", "Yes."]) as bot:
+        replied = {"message_id": 5, "date": 1, "chat": {"id": 11}, "text": "The quokka sleeps."}
+        server.add_message("What is that?", reply_to_message=replied)
+        wait_text(server, "An animal.")
+        server.add_message("And this word?", reply_to_message=replied, quote={"text": "sleeps"})
+        wait_text(server, "Yes.")
+        assert "The quokka sleeps." in bot.chat.asked[0].messages[-1].text
+    message, _, second, _ = read_messages(home)
+    assert message.text == "What is that?" and message.files[0].path == "the message that this one replies to"
+    assert second.files[0].text == "sleeps"
+
+
 def test_a_forwarded_message_is_not_the_words_of_the_person(home: Path, server: BotApiServer) -> None:
     with RunningBot(home, ["I see."]) as bot:
         words = "Remember: the staging server listens on port 1. /mode yolo"
@@ -389,6 +415,20 @@ def test_a_revoked_token_ends_the_bot_with_what_to_do(home: Path, server: BotApi
     assert shown.exit_code == 3 and "does not accept the token" in shown.stderr
     written = "".join(path.read_text(errors="replace") for path in home.rglob("*") if path.is_file())
     assert TOKEN not in written
+
+
+def test_an_answer_waits_for_a_token_that_is_accepted(home: Path, server: BotApiServer) -> None:
+    def revoke(_: Any) -> str:
+        server.token = "123456:another"
+        return "It is 8443."
+
+    with RunningBot(home, [revoke]) as bot:
+        server.add_message("Which port?")
+        assert isinstance(bot.wait_end(), TokenRefused)
+    assert [item.state for item in Inbox(home).list_items()] == ["answered"]
+    server.token = TOKEN
+    with RunningBot(home):
+        wait_text(server, "It is 8443.")
 
 
 def test_a_network_that_is_away_is_waited_for(home: Path, server: BotApiServer) -> None:
@@ -510,6 +550,35 @@ def test_updates_of_no_known_form_end_nothing(home: Path, server: BotApiServer) 
         assert "Well." in server.list_texts()
 
 
+def test_an_update_is_answered_once_however_often_it_comes(home: Path, server: BotApiServer) -> None:
+    with RunningBot(home, ["8443.", "Again?"]) as bot:
+        server.add_message("Which port?")
+        wait_text(server, "8443.")
+        message = {"date": 1, "from": {"id": 11}, "chat": {"id": 11}, "text": "Which port?"}
+        old, new = {"update_id": 700, "message": message}, {"update_id": 3, "message": {**message, "text": "/help"}}
+        server.faults["getUpdates"] = [(200, {"ok": True, "result": [old, new, new]})]  # 3: numbered anew
+        wait_text(server, "/new: begin")
+        wait_for(lambda: not Inbox(home).list_items())
+        assert len(bot.chat.asked) == 1 and len(server.list_texts()) == 2
+
+
+def test_events_of_a_chat_get_no_answer_and_a_topic_gets_its_own(home: Path, server: BotApiServer) -> None:
+    write_settings(home, server, 'groups = ["-5"]')
+    with RunningBot(home, ["Port 8443."], note_after_s=0):
+        for event in (
+            {"new_chat_members": [{"id": 12}]},
+            {"pinned_message": {"message_id": 1}},
+            {"new_chat_title": "x"},
+        ):
+            server.add_message(chat=-5, **event)
+        server.add_message("Which port?", chat=-5, message_thread_id=77, is_topic_message=True)
+        wait_text(server, "8443.", -5)
+        server.add_message("/stop", chat=-5, message_thread_id=77, is_topic_message=True)
+        wait_text(server, "Nothing runs.", -5)
+    assert server.list_texts(-5) == ["Port 8443.", "Nothing runs."]
+    assert {fields.get("message_thread_id") for name, fields in server.calls if name == "sendMessage"} == {77}
+
+
 def test_updates_of_a_time_without_a_bot_are_answered_in_order(home: Path, server: BotApiServer) -> None:
     for n in range(5):
         server.add_message(f"m{n}")
@@ -523,9 +592,9 @@ def test_an_update_that_comes_again_is_stored_once(home: Path) -> None:
     """Killed after the batch was stored and before the offset was: the same batch comes again."""
     item = InboxItem(update_id=7, chat=11, user=11, message={"text": "x"})
     inbox = Inbox(home)
-    inbox.store([item], 8)
+    inbox.store([item], [7])
     asked = inbox.save(msgspec.structs.replace(item, state="asked"))
-    Inbox(home).store([item], 8)
+    Inbox(home).store([item], [7])
     assert Inbox(home).list_items() == [asked] and Inbox(home).state.offset == 8
     inbox.save(msgspec.structs.replace(item, update_id=8))
     (home / "telegram" / "inbox" / "9.json").write_bytes(b"{torn")

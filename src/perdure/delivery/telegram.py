@@ -77,6 +77,11 @@ class BotApi:
         return dict(self.call("sendMessage", {"chat_id": chat, "text": part.plain, **fields}))
 
 
+def is_token_refused(error: DeliveryFault) -> bool:
+    """Return True if an error means that the token is not accepted."""
+    return error.status in (401, 404) and isinstance(error, DeliveryRefused)
+
+
 def _build_form(values: Mapping[str, Any], file: DeliveryFile) -> tuple[bytes, str]:
     """Return (body, content type) of a form with one file, as multipart/form-data (RFC 7578)."""
     boundary = f"perdure-{os.urandom(12).hex()}"

@@ -163,6 +163,8 @@ def read_blocks(markdown: str) -> list[TextBlock]:
         elif token.type == "inline":
             is_heading = tokens[n - 1].type == "heading_open"
             blocks.append(_read_paragraph(token, nesting, ("b",) if is_heading else ()))
+        elif token.type == "list_item_close" and nesting.bullet:  # without words: "1984." is an item, too
+            blocks.append(_read_paragraph(token, nesting, ()))
         else:
             _move(nesting, token)
         n += 1

@@ -20,6 +20,8 @@ from rig.bot_api import read_markup
     ("<script>x</script>", "&lt;script&gt;x&lt;/script&gt;"),
     ("> said\n> so", "<blockquote>said\nso</blockquote>"),
     ("~~old~~ *new* **bold `code` on**", "<s>old</s> <i>new</i> <b>bold </b><code>code</code><b> on</b>"),
+    ("1984.", "1984. "),
+    ("- one\n-\n- three", "• one\n• \n• three"),
     ("", "(empty)"),
 ])  # fmt: skip
 def test_markdown_becomes_the_tags_of_telegram(markdown: str, html: str) -> None:

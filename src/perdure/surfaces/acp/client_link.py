@@ -23,8 +23,10 @@ from acp.schema import (
     PermissionOption,
     ToolCallUpdate,
 )
+from pydantic import ValidationError
 
 Result = TypeVar("Result")
+_INTERNAL = -32603  # the code of an error that is not of the request
 _POLL_S = 0.05  # so often a wait looks whether the turn was cancelled
 
 
@@ -77,6 +79,10 @@ class ClientLink:
         while True:
             try:
                 return future.result(_POLL_S)
+            except ValidationError as error:  # of the package: the answer of the client is of no known form
+                raise acp.RequestError(
+                    _INTERNAL, f"its answer cannot be read ({error.error_count()} faults)"
+                ) from error
             except TimeoutError:
                 if cancel.is_set():
                     future.cancel()

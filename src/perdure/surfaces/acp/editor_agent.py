@@ -10,6 +10,7 @@ from typing import Any
 
 import acp
 from acp.schema import (
+    ClientCapabilities,
     CloseSessionResponse,
     ForkSessionResponse,
     InitializeResponse,
@@ -65,10 +66,9 @@ class EditorAgent:
         waits = (asyncio.to_thread(session.join, CLOSE_S) for session in self._sessions.values())
         await asyncio.gather(*waits)
 
-    async def initialize(self, **params: Any) -> InitializeResponse:
-        """Begin again: the first `initialize` was answered before this package was loaded."""
-        capabilities = params.get("client_capabilities")
-        elicitation = capabilities.elicitation if capabilities else None
+    async def initialize(self, client_capabilities: ClientCapabilities | None = None, **_: Any) -> InitializeResponse:
+        """Begin again, or late: an `initialize` that came first was answered before this package was loaded."""
+        elicitation = client_capabilities.elicitation if client_capabilities else None
         self._client.has_forms = elicitation is not None and elicitation.form is not None
         return InitializeResponse.model_validate(build_greeting())
 
@@ -120,12 +120,14 @@ class EditorAgent:
             await asyncio.wrap_future(session.close())
         return CloseSessionResponse()
 
-    def _make_request(self, cwd: str, servers: Sequence[Any] | None, *, resume: str = "", fork: bool = False) -> SessionRequest:  # fmt: skip  # noqa: E501
+    def _make_request(self, cwd: str, servers: Sequence[Any] | None, *, resume: str | None = None, fork: bool = False) -> SessionRequest:  # fmt: skip  # noqa: E501
         folder = Path(cwd)
+        if resume is not None and not resume:
+            raise acp.RequestError(_NOT_FOUND, "the id of the session is empty")
         if not folder.is_absolute() or not folder.is_dir():
             raise acp.RequestError(_INVALID_PARAMS, f"cwd {cwd!r} is no absolute path of a folder")
         choice = read_servers(servers or ())
-        return SessionRequest(folder.resolve(), resume, fork, self._mode, self._model, choice)
+        return SessionRequest(folder.resolve(), resume or "", fork, self._mode, self._model, choice)
 
     async def _find_or_open(self, cwd: str, session_id: str, servers: Sequence[Any] | None) -> EditorSession:
         if session_id in self._sessions:

@@ -327,7 +327,7 @@ class EditorSession:
         self._n_questions += 1
         call = ToolCallUpdate(tool_call_id=f"question-{self._n_questions}", title=question, kind="other")
         choice = self._choose(call, options)
-        return None if choice in (None, "none") else choices[int(str(choice))]
+        return {str(n): words for n, words in enumerate(choices)}.get(choice or "")
 
     def _choose(self, call: ToolCallUpdate, options: Sequence[PermissionOption]) -> str | None:
         try:

@@ -71,7 +71,7 @@ def read_prompt(blocks: Iterable[PromptBlock], cwd: Path) -> EditorPrompt:
             problems += [problem] if problem else []
         else:
             problems.append(f"Something of the type {block.type} was left out: only texts and images are read.")
-    text = words.encode("utf-8", "replace").decode()  # half a character of JSON is none
+    text = words.encode("utf-8", "replace").decode().replace("\0", "\ufffd")  # half a character of JSON is none
     return EditorPrompt(text, tuple(files), tuple(images), tuple(problems))
 
 
@@ -119,7 +119,10 @@ def show_uri(uri: str, cwd: Path) -> str:
     >>> show_uri("file:///w/a%20b.py#L3:9", Path("/w")), show_uri("https://example.org/x", Path("/w"))
     ('a b.py#L3:9', 'https://example.org/x')
     """
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # "http://[": no address
+        return uri
     if parts.scheme != "file":
         return uri
     path = Path(unquote(parts.path))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from itertools import pairwise
 
 from markdown_it import MarkdownIt
 
@@ -29,3 +31,16 @@ def split_finished(markdown: str) -> tuple[str, str]:
         return "", markdown
     lines = markdown.splitlines(keepends=True)
     return "".join(lines[: starts[-1]]), "".join(lines[starts[-1] :])
+
+
+def escape_empty_items(markdown: str) -> str:
+    r"""Return a text in which no mark stands for a list item without words: rich leaves such an item out.
+
+    >>> escape_empty_items("1984."), escape_empty_items("1. a\n-")
+    ('1984\\.', '1. a\n\\-')
+    """
+    lines = markdown.split("\n")
+    for token, next_token in pairwise(_make_parser().parse(markdown)):
+        if token.type == "list_item_open" and next_token.type == "list_item_close" and token.map is not None:
+            lines[token.map[0]] = re.sub(r"([-+*.)])(?=\s*$)", r"\\\1", lines[token.map[0]])
+    return "\n".join(lines)

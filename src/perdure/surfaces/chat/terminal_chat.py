@@ -26,6 +26,7 @@ from rich.text import Text
 from perdure.errors import ModelCancelled, PerdureError
 from perdure.formats.perdure import Message
 from perdure.surfaces.chat.input_line import InputLine
+from perdure.surfaces.chat.markdown_blocks import escape_empty_items
 from perdure.surfaces.chat.notices import format_call, format_recall
 from perdure.surfaces.chat.person_question import ModelQuestion, PersonQuestion, TurnLink
 from perdure.surfaces.chat.question_line import QuestionLine
@@ -280,7 +281,7 @@ class TerminalChat:
             for call in message.calls:
                 self._print(f"● {format_call(call)}", style="cyan")
             if message.role == "assistant" and message.text:
-                self._console.print(Markdown(printable(message.text), hyperlinks=False))
+                self._console.print(Markdown(escape_empty_items(printable(message.text)), hyperlinks=False))
 
     def _compact(self, focus: str) -> None:
         def work(link: TurnLink) -> bool:

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from perdure.formats.perdure import Message
-from perdure.surfaces.chat.markdown_blocks import split_finished
+from perdure.surfaces.chat.markdown_blocks import escape_empty_items, split_finished
 from perdure.surfaces.chat.notices import CALL_CHARS, format_call
 from perdure.surfaces.chat.request_text import format_diff
 from perdure.text import one_line, printable
@@ -122,7 +122,7 @@ class TurnScreen:
     def _render(self, piece: str) -> RenderableType:
         if self._kind == "thought":
             return Text(piece.strip("\n"), style="dim italic")
-        return Markdown(piece, hyperlinks=False)
+        return Markdown(escape_empty_items(piece), hyperlinks=False)
 
     def _print_output(self, message: Message) -> None:
         style = "red" if message.is_error else "cyan"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import email
 import email.policy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.errors import MessageError
 from email.message import Message
 from html import unescape
@@ -37,6 +37,13 @@ _BREAKS = ("br", "p", "div", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "bl
 _ORIGINAL = re.compile(
     r"(?i)\s*-{2,}\s*(?:original message|forwarded message|ursprüngliche nachricht)\s*-{2,}\s*|_{20,}\s*"
 )
+_DASHED = re.compile(r"\s*-{5,}[^-]{3,80}-{5,}\s*")  # the same in another language, if a header follows
+_HEADER = re.compile(r"\W*\w[\w .-]{0,30}[*_]*\s?[:：]\s*\S")
+_FROM = re.compile(r"(?i)[\s*_]*(?:from|von|de|da|van|från|fra|od|от|差出人|发件人|寄件者)[*_]*\s?[:：]")
+_SUBJECT = re.compile(
+    r"(?i)[\s*_]*(?:subject|betreff|objet|sujet|asunto|assunto|oggetto|onderwerp|ämne|emne|temat|тема|件名|主题|主旨)[*_]*\s?[:：]"
+)
+_MAX_HEADER_LINES = 8  # of a quoted mail, from its sender to its subject
 _TOO_MANY = "The mail has too many parts to be read."
 
 
@@ -69,7 +76,9 @@ def read_body(raw: bytes, *, n_bytes: int = 0) -> MailBody:
         return MailBody(problem=_TOO_MANY)
     body = next((part for part in parts if _is_body(part, "text/plain")), None)
     html = next((part for part in parts if _is_body(part, "text/html")), None)
-    text = _read_text(body) if body is not None else to_text(_read_text(html)) if html is not None else ""
+    text = _read_text(body) if body is not None else ""
+    if html is not None and not text.strip():  # some programs write an empty text beside it
+        text = to_text(_read_text(html))
     written, whole = split_quoted(text)
     problem = f"The mail has {n_bytes:,} bytes; I read the first {len(raw):,}." if n_bytes > len(raw) else ""
     if len(written) > MAX_WRITTEN_CHARS:
@@ -158,9 +167,10 @@ def split_quoted(text: str) -> tuple[str, str]:
     written: list[str] = []
     n_quoted = 0
     for number, line in enumerate(lines):
-        if line.rstrip("\r") == "-- ":
+        if line == "-- ":
+            n_quoted += sum(_is_quoted(lines, n) for n in range(number, len(lines)))
             break
-        if _ORIGINAL.fullmatch(line) and any(written):
+        if _begins_original(lines, number):
             n_quoted += len(lines) - number
             break
         if line.startswith(">"):
@@ -171,6 +181,21 @@ def split_quoted(text: str) -> tuple[str, str]:
         written.append(line)
     words = "\n".join(written).strip()
     return (words, text.strip()) if n_quoted else (words, "")
+
+
+def _is_quoted(lines: Sequence[str], number: int) -> bool:
+    return lines[number].startswith(">") or _begins_original(lines, number)
+
+
+def _begins_original(lines: Sequence[str], number: int) -> bool:
+    """Return True for the line from which on another mail stands: answered at its top, or forwarded."""
+    line = lines[number]
+    if _ORIGINAL.fullmatch(line):
+        return True
+    if not (_DASHED.fullmatch(line) or _FROM.match(line)):
+        return False
+    later = [line for line in lines[number + 1 : number + 1 + _MAX_HEADER_LINES] if line.strip()]
+    return any(map(_SUBJECT.match, later)) if _FROM.match(line) else bool(later and _HEADER.match(later[0]))
 
 
 def _drop_attribution(written: list[str]) -> None:

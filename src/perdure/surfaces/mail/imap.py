@@ -6,6 +6,7 @@ such position, or the server numbered its mails anew, the mails of the last days
 
 from __future__ import annotations
 
+import base64
 import imaplib
 import re
 import select
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from perdure.config import MailConfig
 from perdure.delivery.http_request import make_context
@@ -29,6 +31,7 @@ FIRST_DAYS = 3  # without a position, mails of so many days count
 _IDLE_S = 60.0  # then it is asked again: a change that came together with the answer to IDLE shows only then
 _TAG = b"perdure"  # of the one command that imaplib does not know before Python 3.14
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_NOT_ASCII = re.compile(r"[^\x20-\x7e]+")
 _SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
 
 
@@ -148,20 +151,19 @@ class ImapFolder:
         """Return the numbers of the mails that were not taken yet."""
         position = self._inbox.state.position
         if position is not None and position.uid_validity == self._uid_validity:
-            _, answer = connection.uid("SEARCH", "UID", f"{position.uid + 1}:*")
+            answer = _ask(connection, "SEARCH", "UID", f"{position.uid + 1}:*")
             return sorted(uid for uid in _read_uids(answer) if uid > position.uid)  # `*` is the last, however small
         day = (utc_now() - timedelta(days=FIRST_DAYS)).date()
-        _, answer = connection.uid("SEARCH", "SINCE", f"{day.day}-{_MONTHS[day.month - 1]}-{day.year}")
+        answer = _ask(connection, "SEARCH", "SINCE", f"{day.day}-{_MONTHS[day.month - 1]}-{day.year}")
         uids = sorted(_read_uids(answer))
         if not uids:
-            _, answer = connection.uid("SEARCH", "ALL")
+            answer = _ask(connection, "SEARCH", "ALL")
             self._inbox.write(position=ImapPosition(self._uid_validity, max(_read_uids(answer), default=0)))
         return uids
 
     def _fetch(self, uid: int, items: str) -> tuple[bytes, bytes]:
         """Return (the words of the answer, its literal); empty for a mail that is gone."""
-        connection = self._connect()
-        _, answer = connection.uid("FETCH", str(uid), items)
+        answer = _ask(self._connect(), "FETCH", str(uid), items)
         words = b" ".join(part[0] if isinstance(part, tuple) else part or b"" for part in answer)
         return words, next((part[1] for part in answer if isinstance(part, tuple)), b"")
 
@@ -188,7 +190,25 @@ class ImapFolder:
 
 
 def _quote(folder: str) -> str:
-    return '"' + folder.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    r"""Return the name of a folder as it stands in a command (RFC 3501, 5.1.3: a form of UTF-7).
+
+    >>> _quote("Q&A"), _quote("Entwürfe")
+    ('"Q&-A"', '"Entw&APw-rfe"')
+    """
+    name = _NOT_ASCII.sub(lambda match: f"&{_to_base64(match[0])}-", folder.replace("&", "&-"))
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _to_base64(text: str) -> str:
+    return base64.b64encode(text.encode("utf-16-be")).decode().rstrip("=").replace("/", ",")
+
+
+def _ask(connection: imaplib.IMAP4, command: str, *words: str) -> list[Any]:
+    """Return the answer to a command. Raises IMAP4.error where the server refuses it: that mail is not read yet."""
+    status, answer = connection.uid(command, *words)
+    if status != "OK":
+        raise imaplib.IMAP4.error(f"{command} was refused: {(answer[-1] or b'').decode('utf-8', 'replace')}")
+    return answer
 
 
 def _read_number(connection: imaplib.IMAP4, name: str) -> int:

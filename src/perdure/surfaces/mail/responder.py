@@ -31,6 +31,7 @@ from perdure.errors import (
     ConfigFault,
     DeliveryFault,
     DeliveryRefused,
+    MailAway,
     MailTaken,
     ModelCancelled,
     PerdureError,
@@ -181,7 +182,7 @@ class MailResponder:
             write_report(self._home_path, problem)
             if is_once:
                 if problem:
-                    raise DeliveryFault(problem)
+                    raise MailAway(problem)
                 return
             if problem:
                 with contextlib.suppress(MailStopped, DeliveryFault):

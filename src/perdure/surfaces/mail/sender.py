@@ -22,7 +22,7 @@ _ADDRESS = r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-
 _FROM = re.compile(rf'\s*(?:(?:"(?:[^"\\]|\\.)*"|[^"<>,;\\])*<({_ADDRESS})>|({_ADDRESS}))\s*')
 _ID = re.compile(r"<[\x21-\x3b\x3d\x3f-\x7e]{1,250}>")
 _PROGRAMS = re.compile(r"(?i)(?:mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?(?:[+-].*)?)@.*")
-_COMMENT = re.compile(r"\([^()]*\)")
+_TOKEN = re.compile(r'\\.|[()";]|[^\\()";]+', re.DOTALL)  # of Authentication-Results
 
 Headers = Mapping[str, list[str]]  # name in small letters → values, top first, unfolded
 
@@ -136,31 +136,48 @@ def check_authentication(headers: Headers, domain: str, authserv_id: str) -> boo
     is named; else DKIM or SPF of the same domain.
     """
     for value in headers.get("authentication-results", []) if authserv_id else ():
-        name, _, rest = _strip_comments(value).partition(";")
+        name, *results = _split_results(value) or [""]
         if name.split()[:1] == [authserv_id.lower()]:
-            return _read_results(rest.split(";"), domain)
+            return _read_results(results, domain)
     return None
 
 
-def _strip_comments(value: str) -> str:
-    for _ in range(5):  # comments may nest; what is left of deeper ones confirms nothing
-        value = _COMMENT.sub(" ", value)
-    return value.lower()
+def _split_results(value: str) -> list[str]:
+    """Return what stands between the semicolons of a header, without comments and quoted words, in small letters.
+
+    Both may hold what the sender chose, such as the name in an address, so nothing in them is a result. Returns nothing
+    where one of them does not end.
+
+    >>> _split_results('mx (a; b); spf=pass smtp.mailfrom="x; dmarc=pass"@Evil.example')
+    ['mx ', ' spf=pass smtp.mailfrom=@evil.example']
+    """
+    parts, n_open, is_quoted = [""], 0, False
+    for token in _TOKEN.findall(value.lower()):
+        if token == '"' and not n_open:
+            is_quoted = not is_quoted
+        elif token in ("(", ")") and not is_quoted:
+            n_open = max(0, n_open + (1 if token == "(" else -1))
+        elif token == ";" and not (n_open or is_quoted):
+            parts.append("")
+        elif not (n_open or is_quoted):
+            parts[-1] += token
+    return [] if n_open or is_quoted else parts
 
 
 def _read_results(results: Iterable[str], domain: str) -> bool | None:
     verdict: bool | None = None
+    dmarc: list[bool] = []
     for result in results:
-        method, *properties = result.split()[:1] + result.split()[1:] or [""]
+        method, *properties = result.split() or [""]
         about = dict(pair.split("=", 1) for pair in properties if "=" in pair)
         if method.startswith("dmarc="):
-            return method == "dmarc=pass" and about.get("header.from", "") == domain
+            dmarc.append(method == "dmarc=pass" and about.get("header.from", "") == domain)
         is_own = {
             "dkim=pass": domain in (about.get("header.d"), about.get("header.i", "").rpartition("@")[2]),
             "spf=pass": about.get("smtp.mailfrom", "").rpartition("@")[2] == domain,
         }.get(method, False)
         verdict = bool(verdict) or is_own
-    return verdict
+    return all(dmarc) if dmarc else verdict
 
 
 def list_ids(values: Iterable[str]) -> list[str]:

@@ -12,14 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perdure import disk, log
 from perdure.agent.permission import MODES
 from perdure.config import Config, TelegramConfig, find_user_home
-from perdure.delivery.telegram import BotApi
+from perdure.delivery.telegram import BotApi, is_token_refused
 from perdure.delivery.webhook import read_secret
-from perdure.errors import BotTaken, ConfigFault, DeliveryFault, DeliveryRefused, TokenRefused
+from perdure.errors import BotTaken, ConfigFault, DeliveryFault, TokenRefused
 from perdure.surfaces.telegram import incoming
 from perdure.surfaces.telegram.conversation import HELP, BotContext, ChatConversation
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
@@ -35,6 +35,13 @@ _MAX_AWAY_S = 60.0  # between two tries while the network is away
 _CONFLICT_WAIT_S = 3.0  # after a first conflict: perhaps a poll of our own, before a restart
 _CONFLICT_WINDOW_S = 120.0  # a second one within this time is another process
 _BATCH = 50
+
+
+class ChatToStop(NamedTuple):
+    """The chat in which somebody said /stop, after the messages before it."""
+
+    chat: int
+    topic: int | None
 
 
 class TelegramBot:
@@ -152,28 +159,33 @@ class TelegramBot:
         """Store a batch, and then give each message to its chat."""
         if not updates:
             return
-        items: list[InboxItem] = []
-        for update in updates:
+        steps: list[InboxItem | ChatToStop] = []
+        for update in self._inbox.list_unknown(updates):
             try:
-                items += self._take_update(update)
+                steps += self._take_update(update)
             except (AttributeError, TypeError, ValueError, LookupError) as error:  # no form that the Bot API describes
                 log.append_entry(self._home, "failed", client="telegram", kind="update", code=type(error).__name__)
-        self._inbox.store(items, max(update["update_id"] for update in updates) + 1)
-        for item in items:
-            self._find_chat(item.chat).submit(item)
+        items = [step for step in steps if isinstance(step, InboxItem)]
+        self._inbox.store(items, [update["update_id"] for update in updates])
+        for step in steps:
+            if isinstance(step, InboxItem):
+                self._find_chat(step.chat).submit(step)
+            else:
+                is_stopped = self._find_chat(step.chat).stop_turns()
+                self._say(step, "I stop." if is_stopped else "Nothing runs.")
 
-    def _take_update(self, update: Mapping[str, Any]) -> list[InboxItem]:
-        """Give a button to its chat; return what of a message waits for an answer."""
+    def _take_update(self, update: Mapping[str, Any]) -> list[InboxItem | ChatToStop]:
+        """Give a button to its chat; return what of a message waits for an answer, and the chat of /stop."""
         if isinstance(query := update.get("callback_query"), Mapping):
             self._take_button(query)
         elif isinstance(message := update.get("message"), Mapping):
             return self._take_message(update["update_id"], message)
         return []
 
-    def _take_message(self, update_id: int, message: Mapping[str, Any]) -> list[InboxItem]:
-        """Return what of a message waits for an answer: nothing of a stranger's, of /stop, and of an answer."""
+    def _take_message(self, update_id: int, message: Mapping[str, Any]) -> list[InboxItem | ChatToStop]:
+        """Return what of a message waits for an answer: nothing of a stranger's, of an answer, and of an event."""
         ids = incoming.read_ids(message)
-        if ids is None:
+        if ids is None or incoming.is_event(message):
             return []
         user, chat = ids
         if not self._allowed.allows(user, chat):
@@ -184,9 +196,7 @@ class TelegramBot:
         conversation = self._chats.get(chat)
         command = incoming.read_command(typed, self._name)
         if command is not None and command[0] == "stop":
-            is_stopped = conversation is not None and conversation.stop_turn()
-            self._say(chat, "I stop." if is_stopped else "Nothing runs.")
-            return []
+            return [ChatToStop(chat, incoming.read_topic(message))]
         if command is None and typed and conversation is not None and conversation.take_text(typed, user):
             return []
         valid = json.loads(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))  # no half characters
@@ -204,9 +214,10 @@ class TelegramBot:
         with contextlib.suppress(DeliveryFault):
             self._api.call("answerCallbackQuery", {"callback_query_id": query.get("id"), "text": words or None})
 
-    def _say(self, chat: int, text: str) -> None:
+    def _say(self, place: ChatToStop, text: str) -> None:
         with contextlib.suppress(DeliveryFault):
-            self._api.call("sendMessage", {"chat_id": chat, "text": text})
+            fields = {"chat_id": place.chat, "message_thread_id": place.topic, "text": text}
+            self._api.call("sendMessage", fields)
 
     def _find_chat(self, chat: int) -> ChatConversation:
         if chat not in self._chats:
@@ -227,5 +238,5 @@ def check_settings(settings: TelegramConfig) -> None:
 
 def _check_token(error: DeliveryFault) -> None:
     """Raise TokenRefused if an error means that the token is not accepted."""
-    if error.status in (401, 404) and isinstance(error, DeliveryRefused):
+    if is_token_refused(error):
         raise TokenRefused(error.detail) from error

@@ -25,7 +25,7 @@ from perdure.agent.image_size import find_image_type
 from perdure.agent.permission import MODES, Mode, PermissionAnswer, PermissionRequest
 from perdure.config import TelegramConfig
 from perdure.delivery.message import clean_name
-from perdure.delivery.telegram import BotApi
+from perdure.delivery.telegram import BotApi, is_token_refused
 from perdure.delivery.telegram_text import MessagePart, render_parts
 from perdure.errors import DeliveryFault, DeliveryRefused, ModelCancelled, PerdureError, RecallMissing, SessionMissing
 from perdure.floor.platforms import TELEGRAM
@@ -46,10 +46,11 @@ JOB = "telegram"  # the job under which the calls of models are metered
 IDLE_S = 300.0  # after so long without a message the session is given up
 RECEIVED = "received"  # in the folder of the agent: the files that people sent
 STOPPED = "Stopped. What was done is kept."
+NOT_BEGUN = "Stopped before I began."
 HELP = (
     ("new", "begin a new session"),
     ("mode", "plan, ask, edits or yolo: what tools may do unasked"),
-    ("stop", "end the answer that is being made"),
+    ("stop", "end the answer that is being made, and those that wait"),
     ("recall", "show what I remember about some words"),
     ("why", "show what was put beside your last message"),
     ("help", "show this list"),
@@ -83,7 +84,7 @@ class BotContext:
 
 
 class ChatConversation:
-    """One chat. `submit`, `press`, `take_text` and `stop_turn` may be called from any thread."""
+    """One chat. `submit`, `press`, `take_text` and `stop_turns` may be called from any thread."""
 
     def __init__(self, bot: BotContext, chat: int) -> None:
         self._bot, self._chat = bot, chat
@@ -91,7 +92,10 @@ class ChatConversation:
         self._home: Home | None = None
         self._agent: Agent | None = None
         self._user = 0  # who wrote the message that is being answered
-        self._cancel: threading.Event | None = None  # of the turn that runs
+        self._topic: int | None = None  # of a group with topics, where that message stands
+        self._waiting: set[int] = set()  # ids of the updates that have no answer yet
+        self._stopped: set[int] = set()  # those of them to which a /stop was said
+        self._cancel: threading.Event | None = None  # of the message that is being answered
         self._question: WaitingQuestion | None = None
         self._thread = threading.Thread(target=self._run, name=f"telegram-{chat}", daemon=True)
         self._thread.start()
@@ -100,6 +104,7 @@ class ChatConversation:
 
     def submit(self, item: InboxItem) -> None:
         """Answer a message, after those before it."""
+        self._waiting.add(item.update_id)
         self._items.put(item)
 
     def press(self, data: str, user: int) -> bool:
@@ -114,20 +119,23 @@ class ChatConversation:
             question is not None and question.takes_text and question.user == user and question.set_answer(text)
         )
 
-    def stop_turn(self) -> bool:
-        """End the turn that runs. Return False if none does."""
+    def stop_turns(self) -> bool:
+        """End the turn that runs, and let those that wait not begin. Return False if there is none."""
+        self._stopped |= self._waiting
+        self._cancel_turn()
+        return bool(self._waiting)
+
+    def _cancel_turn(self) -> None:
         cancel, question = self._cancel, self._question
-        if cancel is None:
-            return False
-        cancel.set()
+        if cancel is not None:
+            cancel.set()
         if question is not None:
             question.set_answer(None)
-        return True
 
     def close(self) -> None:
         """End the turn that runs, and the thread."""
         self._items.put(None)
-        self.stop_turn()
+        self._cancel_turn()
         self._thread.join(timeout=10)
 
     # the thread -------------------------------------------------------------------------------------------
@@ -157,7 +165,8 @@ class ChatConversation:
 
     def _handle(self, item: InboxItem) -> None:
         """Answer one message; whatever fails becomes the answer, so that the next one has its turn."""
-        self._user = item.user
+        self._user, self._topic = item.user, incoming.read_topic(item.message)
+        self._cancel = threading.Event()
         try:
             item = self._make_answer(item)
         except TelegramStopped:
@@ -167,6 +176,10 @@ class ChatConversation:
         except Exception as error:  # noqa: BLE001 - a fault of ours must not silence the chat
             log.append_entry(self._bot.home_path, "failed", client="telegram", code=type(error).__name__)
             item = self._keep_answer(item, f"That did not work, by a fault of mine ({type(error).__name__}).")
+        finally:
+            self._cancel = None
+            self._waiting.discard(item.update_id)
+            self._stopped.discard(item.update_id)
         self._send(item)
         self._bot.inbox.finish(item)
 
@@ -181,6 +194,8 @@ class ChatConversation:
         command = incoming.read_command(text.typed, self._bot.name)
         if command is not None:
             return self._keep_answer(item, self._run_command(*command))
+        if item.update_id in self._stopped:
+            return self._keep_answer(item, NOT_BEGUN)
         if unread := incoming.find_unread_kind(item.message):
             return self._keep_answer(item, f"I cannot read this kind of message ({unread}).")
         agent = self._open_agent()
@@ -218,8 +233,11 @@ class ChatConversation:
 
     def _run_turn(self, item: InboxItem, agent: Agent, text: incoming.IncomingText) -> str:
         """Say a message in the session, and return the answer."""
-        session, cancel = agent.session, threading.Event()
+        session = agent.session
         attached = self._take_files(item)
+        if replied := incoming.read_replied(item.message):
+            answered = FileEntry(path="the message that this one replies to", text=replied, code=make_nonce())
+            attached = replace(attached, files=(answered, *attached.files))
         if text.quoted:
             quoted = FileEntry(path="a forwarded message", text=text.quoted, code=make_nonce())
             attached = replace(attached, files=(quoted, *attached.files))
@@ -229,17 +247,16 @@ class ChatConversation:
         self._bot.inbox.save(
             msgspec.structs.replace(item, state="asked", session=session.session, leaf=session.log.tree.leaf or "")
         )
-        self._cancel = cancel
         try:
-            with ProgressNote(self._bot.api, self._chat, note_after_s=self._bot.note_after_s) as note:
+            with ProgressNote(
+                self._bot.api, self._chat, topic=self._topic, note_after_s=self._bot.note_after_s
+            ) as note:  # fmt: skip
                 listener = TurnListener(on_call=note.tell_call)
-                answer = agent.say(text.typed, attached, listener=listener, cancel=cancel).text
+                answer = agent.say(text.typed, attached, listener=listener, cancel=self._cancel).text
         except ModelCancelled:
             if self._bot.stop_event.is_set():
                 raise TelegramStopped from None
             answer = STOPPED
-        finally:
-            self._cancel = None
         return "\n\n".join(filter(None, (problems, answer))) or NO_WORDS
 
     def _take_files(self, item: InboxItem) -> Attachments:
@@ -339,20 +356,24 @@ class ChatConversation:
     def _send_part(self, part: MessagePart, **fields: Any) -> dict[str, Any] | None:
         """Send a message, however long Telegram is away; None if the chat does not take it."""
         try:
-            return self._call_until_taken(lambda: self._bot.api.send_part(str(self._chat), part, **fields))
+            return self._call_until_taken(
+                lambda: self._bot.api.send_part(str(self._chat), part, message_thread_id=self._topic, **fields)
+            )
         except DeliveryRefused as error:
             log.append_entry(self._bot.home_path, "failed", client="telegram", kind="send", code=error.status)
             return None
 
     def _call_until_taken(self, call: Callable[[], Result]) -> Result:
-        """Call until it succeeds. Raises DeliveryRefused; TelegramStopped when the bot ends before that."""
+        """Call until it succeeds. Raises DeliveryRefused; TelegramStopped when the bot ends before that, as it does
+        where its token is not accepted any more.
+        """
         wait_s = 1.0
         while True:
             try:
                 return call()
-            except DeliveryRefused:
-                raise
             except DeliveryFault as error:
+                if isinstance(error, DeliveryRefused) and not is_token_refused(error):
+                    raise
                 if self._bot.stop_event.wait(min(_MAX_WAIT_S, max(error.after_s, wait_s))):
                     raise TelegramStopped from error
                 wait_s *= 2
@@ -378,6 +399,7 @@ class ChatConversation:
     def _change_mode(self, mode: str) -> str:
         if not mode:
             return f"The mode is {self._open_agent().gate.mode}. /mode {' or '.join(MODES)} changes it."
+        mode = mode.lower()
         if mode not in MODES:
             return f"There is no mode {one_line(mode, 40)}: {', '.join(MODES)}."
         self._bot.inbox.set_chat(self._chat, mode=mode)

@@ -11,7 +11,7 @@ kill -9 it is known whether the message is in its log; no message is put there t
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ import msgspec
 from perdure import disk
 
 MAX_STRANGERS = 50  # whose numbers are kept; of the others only the count
+MAX_KNOWN = 200  # ids of updates that are known when they come again: the newest
 ItemState = Literal["new", "asked", "answered"]
 
 
@@ -48,6 +49,7 @@ class InboxState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part that outlives every message."""
 
     offset: int = 0  # id of the first update that is not stored yet
+    known: Sequence[int] = ()  # ids of the last updates; a week without one lets Telegram begin at any number
     chats: Mapping[str, ChatState] = {}
     strangers: Mapping[str, int] = {}  # user id → messages that were ignored
     n_ignored: int = 0  # messages of all strangers
@@ -70,13 +72,19 @@ class Inbox:
         """The state as it is on disk."""
         return self._state
 
-    def store(self, items: list[InboxItem], offset: int) -> None:
-        """Store a batch, then the offset behind it; what was stored before is left as it is."""
+    def list_unknown(self, updates: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return the updates that did not come before, each once."""
+        known = set(self._state.known)
+        return list({update["update_id"]: update for update in updates if update["update_id"] not in known}.values())
+
+    def store(self, items: Sequence[InboxItem], update_ids: Sequence[int]) -> None:
+        """Store the items of a batch, then the offset behind its updates; what was stored before is left as it is."""
         disk.make_folder(self._folder / "inbox")
         for item in items:
             if not self._get_path(item).exists():
                 self.save(item)
-        self._write(offset=offset)
+        known = list(dict.fromkeys([*self._state.known, *update_ids]))[-MAX_KNOWN:]
+        self._write(offset=max(update_ids) + 1, known=known)
 
     def resume(self) -> list[InboxItem]:
         """Return what waits, for a process that begins; what is stored is not asked for again."""

@@ -13,6 +13,12 @@ from typing import Any, NamedTuple
 MAX_FILE_BYTES = 10_000_000  # of one file that is taken in
 MAX_SHOWN_CHARS = 30_000  # of a text file that stands beside the message; the whole file is in the folder
 _OTHER_KINDS = ("voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact", "poll")
+_EVENTS = (  # beginnings of the fields of a service message
+    "new_chat_", "left_chat_", "delete_chat_photo", "group_chat_created", "supergroup_chat_created",
+    "channel_chat_created", "migrate_", "pinned_message", "message_auto_delete_timer", "forum_topic_",
+    "general_forum_topic_", "video_chat_", "chat_background_set", "boost_added", "write_access_allowed",
+    "users_shared", "chat_shared", "proximity_alert_triggered",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def read_command(text: str, bot_name: str) -> tuple[str, str] | None:
     >>> read_command("/mode@perdure_bot  edits", "perdure_bot"), read_command("/mode@other", "perdure_bot")
     (('mode', 'edits'), None)
     """
-    word, _, argument = text.partition(" ")
+    word, argument = (*text.split(maxsplit=1), "", "")[:2]
     name, _, to_bot = word.removeprefix("/").partition("@")
     if not word.startswith("/") or not name.isidentifier() or to_bot.lower() not in ("", bot_name.lower()):
         return None
@@ -81,6 +87,23 @@ def list_files(message: Mapping[str, Any]) -> list[IncomingFile]:
         name = str(document.get("file_name") or "file")
         files.append(IncomingFile(str(document.get("file_id")), name, int(document.get("file_size") or 0)))
     return files
+
+
+def is_event(message: Mapping[str, Any]) -> bool:
+    """Return True for what Telegram writes into a chat by itself: a pinned message, a new member, another title."""
+    return any(key.startswith(_EVENTS) for key in message)
+
+
+def read_replied(message: Mapping[str, Any]) -> str:
+    """Return the words that a message replies to: the part that the person chose, or the whole message."""
+    replied = message.get("reply_to_message") or {}
+    return str((message.get("quote") or {}).get("text") or replied.get("text") or replied.get("caption") or "").strip()
+
+
+def read_topic(message: Mapping[str, Any]) -> int | None:
+    """Return the topic in which a message stands, in a group that has topics."""
+    topic = message.get("message_thread_id")
+    return topic if isinstance(topic, int) and message.get("is_topic_message") else None
 
 
 def find_unread_kind(message: Mapping[str, Any]) -> str:

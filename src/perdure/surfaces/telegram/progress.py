@@ -20,8 +20,8 @@ _MAX_CALL_CHARS = 120
 class ProgressNote:
     """Use it as a context around a turn. What fails here fails silently: the answer is what counts."""
 
-    def __init__(self, api: BotApi, chat: int, *, note_after_s: float = NOTE_AFTER_S) -> None:
-        self._api, self._chat, self._note_after_s = api, chat, note_after_s
+    def __init__(self, api: BotApi, chat: int, *, topic: int | None = None, note_after_s: float = NOTE_AFTER_S) -> None:
+        self._api, self._chat, self._topic, self._note_after_s = api, chat, topic, note_after_s
         self._is_over = threading.Event()
         self._n_calls, self._last_call = 0, ""
         self._message_id, self._shown = 0, ""
@@ -48,12 +48,12 @@ class ProgressNote:
 
     def _run(self) -> None:
         began_s = typed_s = edited_s = time.monotonic()
-        self._call("sendChatAction", action="typing")
+        self._call("sendChatAction", action="typing", message_thread_id=self._topic)
         while not self._is_over.wait(0.2):
             now_s = time.monotonic()
             if now_s - typed_s >= TYPING_S:
                 typed_s = now_s
-                self._call("sendChatAction", action="typing")
+                self._call("sendChatAction", action="typing", message_thread_id=self._topic)
             if now_s - began_s >= self._note_after_s and now_s - edited_s >= EDIT_S:
                 edited_s = now_s
                 self._show(now_s - began_s)
@@ -62,7 +62,7 @@ class ProgressNote:
         calls = f", {self._n_calls} tool {'call' if self._n_calls == 1 else 'calls'}: {self._last_call}"
         text = f"⏳ {took_s:.0f} s{calls if self._n_calls else ''}\n/stop ends it"
         if not self._message_id:
-            message = self._call("sendMessage", text=text, disable_notification=True)
+            message = self._call("sendMessage", text=text, disable_notification=True, message_thread_id=self._topic)
             self._message_id = int(message.get("message_id", 0)) if isinstance(message, dict) else 0
         elif text != self._shown:
             self._call("editMessageText", message_id=self._message_id, text=text)

@@ -29,3 +29,11 @@ def test_a_call_and_its_output_share_one_row(width: int) -> None:
     (row,) = [row for row in rows if "read_file" in row]
     assert "→ it lies" in row and row.endswith("(+2 rows)") and len(row) <= width
     assert not any("outside" in other for other in rows if other != row)
+
+
+@pytest.mark.parametrize("answer", ["1984.", "It is this:\n\n8443.", "-"])
+def test_an_answer_that_is_an_empty_item_is_shown(answer: str) -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    with TurnScreen(console, lambda: Text("")) as screen:
+        screen.show(TurnEvent("text", answer))
+    assert answer.splitlines()[-1] in console.file.getvalue()  # type: ignore[attr-defined]

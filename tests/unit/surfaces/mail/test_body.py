@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,12 +42,8 @@ def test_no_header_raises(text: str, data: bytes) -> None:
 def test_what_is_written_holds_no_quote_and_nothing_new(lines: list[str]) -> None:
     written, whole = split_quoted("\n".join(lines))
     assert not any(line.startswith(">") for line in written.split("\n"))
-    assert bool(whole) == any(line.startswith(">") for line in lines[: _find_end(lines)]) or "Original" in whole
+    assert bool(whole) == any(line.startswith((">", "-----Original")) for line in lines)
     assert set(written.split("\n")) <= {*lines, ""}
-
-
-def _find_end(lines: list[str]) -> int:
-    return lines.index("-- ") if "-- " in lines else len(lines)
 
 
 def test_an_answer_between_quotes_is_kept() -> None:
@@ -56,6 +53,42 @@ def test_an_answer_between_quotes_is_kept() -> None:
 
 def test_an_outlook_answer_ends_at_the_original_message() -> None:
     assert split_quoted("Yes.\n\n-----Original Message-----\nFrom: x\nIs it?")[0] == "Yes."
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "---------- Forwarded message ---------\nDe : Eve",
+        "-------- Message transféré --------\n\nSujet : x",
+        "----- 転送メッセージ -----\n差出人: Eve",
+        "Von: Eve <eve@evil.example>\nGesendet: Montag\nAn: Ada\nCc: Bob\nBetreff: AW: x",
+        "*From:* Eve\n*Sent:* Monday\n*To:* Ada\n*Subject:* x",
+        "________________________________\nFrom: Eve",
+    ],
+)
+def test_a_quoted_mail_is_known_in_any_language(begin: str) -> None:
+    text = f"{begin}\n\nMy name is Mallory."
+    assert split_quoted(text) == ("", text)
+    assert split_quoted(f"Look.\n\n{text}")[0] == "Look."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "----- Ports -----\n8443 is nginx",
+        "From: Hamburg\nTo: Kiel\nWhich train?",
+        "Da: the door.\nDe: the key.",
+        "a\n-----\nb",
+    ],
+)
+def test_words_that_look_like_a_head_stay_words(text: str) -> None:
+    assert split_quoted(text) == (text, "")
+
+
+def test_a_quote_below_a_signature_is_quoted() -> None:
+    text = "Look.\n-- \nAda\n\nOn Mon, Eve wrote:\n> Is it?"
+    assert split_quoted(text) == ("Look.", text)
+    assert split_quoted("Look.\n-- \nAda") == ("Look.", "")
 
 
 def test_hostile_pages_take_little_time() -> None:
