@@ -64,8 +64,9 @@ def model(home: Path):
 def test_models_set_writes_the_settings_and_replaces_the_old_ones(home: Path) -> None:
     done = run(home, "models", "set", "resident", "anthropic", "claude-x", "--key-env", "MY_KEY", "--window", "200000")
     assert done.returncode == 0 and "anthropic:claude-x, window 200,000, no key in MY_KEY" in done.stdout
+    (home.parent / "small.gguf").touch()
     done = run(home, "models", "set", "resident", "gguf", "small.gguf", "--json")
-    assert json.loads(done.stdout)["result"]["missing"]
+    assert done.returncode == 0, done.stdout
     text = (home / "config.toml").read_text()
     assert text == f'[models.roles.resident]\nprovider = "gguf"\nmodel = "{home.parent}/small.gguf"\n'
 
@@ -75,6 +76,8 @@ def test_models_set_writes_the_settings_and_replaces_the_old_ones(home: Path) ->
     [
         (("set", "resident"), 2, "`perdure models set ROLE PROVIDER MODEL`"),
         (("set", "nobody", "openai", "m"), 2, "ROLE is one of resident"),
+        (("set", "resident", "gguf", "/nope"), 2, "there is no file /nope"),
+        (("set", "resident", "gguf", "/"), 2, "there is no file /"),
         (("set", "resident", "nobody", "m"), 3, "provider = 'nobody'"),
         (("set", "resident", "openai", "m"), 3, "key_env must be set"),
         (("list", "--url", "http://a"), 2, "only `perdure models set"),
