@@ -131,9 +131,11 @@ def _count_bytes(home: Path, pattern: str) -> int:
 
 def check_home(home: Home) -> Iterator[HealthCheck]:
     """Check that the home can be written, and that its disk has room."""
-    yield HealthCheck(
-        "home", "ok" if home.writable else "problem", f"{home.path}{'' if home.writable else ' cannot be written'}"
-    )
+    if home.writable:
+        yield HealthCheck("home", "ok", str(home.path))
+    else:
+        advice = "reading works, and nothing is captured: check its permissions and mounts"
+        yield HealthCheck("home", "problem", f"{home.path} cannot be written", advice)
     yield from check_disk(home)
 
 
