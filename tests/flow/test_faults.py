@@ -1,7 +1,7 @@
 """A full disk, a read-only home, a newer format, others' homes: a clear error, nothing lost, nothing touched."""
 
-import json
 import contextlib
+import json
 import os
 import shutil
 import subprocess
