@@ -222,13 +222,14 @@ def test_a_server_that_lies_costs_the_tools_it_lies_about(
 
 
 def test_of_what_a_server_complains_only_the_end_is_kept(tmp_path: Path, project: Path) -> None:
-    with perdure.open(tmp_path / "home") as home:
-        with open_with(home, project, [ask_for(("notes__end", {}))], make_server("noisy"), mode="yolo") as agent:
-            agent.session.say("Go.")
-            assert "it wrote: out of paper" in list_outputs(agent)[0].text
-            paths = [path for path in Path(home.path).rglob("*") if path.is_file()]
-    assert not [path for path in paths if path.name.startswith("mcp-")]
-    assert not [path for path in paths if path.exists() and path.stat().st_size > 5_000_000]
+    script = [ask_for(("notes__end", {}))]
+    with (
+        perdure.open(tmp_path / "home") as home,
+        open_with(home, project, script, make_server("noisy"), mode="yolo") as agent,
+    ):
+        agent.session.say("Go.")
+        assert "it wrote: out of paper" in list_outputs(agent)[0].text
+        assert not [path for path in home.path.rglob("*") if path.stat().st_size > 5_000_000]
 
 
 def test_a_server_that_ends_or_hangs_in_a_call_is_told_to_the_model(tmp_path: Path, project: Path) -> None:
