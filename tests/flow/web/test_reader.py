@@ -330,6 +330,17 @@ def test_skipped_lines_are_counted_at_the_end(house):
     )
 
 
+def test_forgetting_a_run_counts_the_turns_that_the_reader_counts(house):
+    """The lines that are no turns were counted as one more turn."""
+    data = talk(12) + b'{"type":"queue-operation","operation":"enqueue"}\n'
+    home = house(prepare=captured(data))
+    visitor, run = home.visitor(), a_run(home.place)
+    asked = visitor.get(f"/runs/{run.run_id}/forget")
+    assert asked.text("form.cluster .danger") == "Forget 12 turns, with the lines that are no turns"
+    assert asked.fields("main form")["n"] == "13"
+    assert run.n_turns == 12
+
+
 def test_forgetting_a_turn_shows_its_plan_and_applies_it(house):
     home = house(prepare=captured(talk(12)))
     visitor, run = home.visitor(), a_run(home.place)
