@@ -45,7 +45,7 @@ class McpAddress:
     cwd: Path | None = None  # where the command runs
 
 
-class ErrorLog:
+class StderrTail:
     """The end of what a server writes on its standard error. A thread reads all of it: a full pipe would hold the
     server up, and a file would grow without end.
     """
@@ -74,7 +74,7 @@ class ErrorLog:
 
 
 @asynccontextmanager
-async def connect(address: McpAddress, log: ErrorLog) -> AsyncIterator[Client]:
+async def connect(address: McpAddress, log: StderrTail) -> AsyncIterator[Client]:
     """Start or reach a server; at the end its process is ended. log: gets what it writes on standard error."""
     options: dict[str, Any] = {
         "read_timeout_seconds": address.timeout_s, "client_info": Implementation(name="perdure", version="0.1"),

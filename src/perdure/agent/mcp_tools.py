@@ -32,7 +32,7 @@ from mcp import Client
 
 from perdure.access.scan import Finding
 from perdure.agent.image_size import IMAGE_TYPES, find_image_type
-from perdure.agent.mcp_client import ErrorLog, McpAddress, connect, describe_fault
+from perdure.agent.mcp_client import McpAddress, StderrTail, connect, describe_fault
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import MCP_SEPARATOR
 from perdure.agent.tools.files import MAX_IMAGE_BYTES
@@ -67,7 +67,7 @@ class _Connection:
 
     server: McpServer
     address: McpAddress
-    log: ErrorLog = field(default_factory=ErrorLog)
+    log: StderrTail = field(default_factory=StderrTail)
     opened: Future[tuple[Client, list[mcp_types.Tool]]] = field(default_factory=Future)
     life: Future[None] | None = None  # of the connection, from its beginning to its end
 

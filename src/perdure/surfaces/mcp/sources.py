@@ -18,7 +18,7 @@ import anyio
 from mcp import Client, MCPError
 from mcp.types import CallToolResult, ReadResourceResult, Resource, TextContent, TextResourceContents
 
-from perdure.agent.mcp_client import FAULTS, LOG_CHARS, ErrorLog, McpAddress, connect, describe_fault
+from perdure.agent.mcp_client import FAULTS, LOG_CHARS, McpAddress, StderrTail, connect, describe_fault
 from perdure.config import McpSourceConfig, McpToolConfig, read_variable
 from perdure.errors import ConfigFault, SourceAway
 from perdure.text import one_line, printable
@@ -71,7 +71,7 @@ def read_source(name: str, source: McpSourceConfig) -> SourceReading:
     reading, variables = SourceReading(name), {name: read_variable(name) or "" for name in source.environment}
     key = f"mcp.sources.{name}"
     address = McpAddress(key, tuple(source.command), variables, source.url, source.key_env, source.timeout_s)
-    with closing(ErrorLog()) as log:
+    with closing(StderrTail()) as log:
         try:
             asyncio.run(_read_within_limit(reading, source, address, log))
         except (*FAULTS, ExceptionGroup) as error:
@@ -82,7 +82,7 @@ def read_source(name: str, source: McpSourceConfig) -> SourceReading:
 
 
 async def _read_within_limit(
-    reading: SourceReading, source: McpSourceConfig, address: McpAddress, log: ErrorLog
+    reading: SourceReading, source: McpSourceConfig, address: McpAddress, log: StderrTail
 ) -> None:
     with anyio.fail_after(source.limit_s):
         async with connect(address, log) as client:
