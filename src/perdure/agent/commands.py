@@ -188,7 +188,7 @@ def judge_line(line: str, folders: ProjectFolders) -> list[CallRisk]:
         n_bases, judge.n_programs = len(judge.bases), 0
         try:
             risks = judge.judge(line)
-        except _LineTooLong as error:
+        except _CostlyLine as error:
             return [CallRisk(Risk.REFUSED, f"it {error}; split it into several calls", line)]
         if len(judge.bases) == n_bases:
             return [judge.weigh_together(risk) for risk in risks]
@@ -196,7 +196,7 @@ def judge_line(line: str, folders: ProjectFolders) -> list[CallRisk]:
             return [*risks, CallRisk(Risk.UNKNOWN, "it changes its folder too often", line)]
 
 
-class _LineTooLong(Exception):
+class _CostlyLine(Exception):
     """A line takes too long to judge; the message says what there is too much of."""
 
 
@@ -225,10 +225,10 @@ class _LineJudge:
         return risks + (self._find_home_name(line) if any(risk.risk > Risk.READS for risk in risks) else [])
 
     def _count_lookups(self, n_names: int) -> None:
-        """Count names that are looked up on the disk. Raises _LineTooLong."""
+        """Count names that are looked up on the disk. Raises _CostlyLine."""
         self.n_lookups += n_names
         if self.n_lookups > MAX_LOOKUPS:
-            raise _LineTooLong("names too many files")
+            raise _CostlyLine("names too many files")
 
     def _find_home_name(self, line: str) -> list[CallRisk]:
         """Refuse a line that names the home and may do more than read."""
@@ -331,7 +331,7 @@ class _LineJudge:
         """Return the risks of a program with its arguments, and of those that it would run."""
         self.n_programs += 1
         if self.n_programs > MAX_PROGRAMS:
-            raise _LineTooLong(f"has more than {MAX_PROGRAMS} commands")
+            raise _CostlyLine(f"has more than {MAX_PROGRAMS} commands")
         text = " ".join(word.text for word in words)
         first = words[0]
         if first.is_expanded or first.is_pattern:
