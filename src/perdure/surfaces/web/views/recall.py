@@ -264,7 +264,7 @@ def _find_earlier(visit: Visit, injection: Injection, name: str) -> str:
     earlier = visit.home.memories.injections.list_newest(
         session=injection.session, cue=name, before=injection.nonce, limit=1
     )
-    return f"at {units.format_time(earlier[0].at)}" if earlier else ""
+    return f"at {units.format_zoned_time(earlier[0].at)}" if earlier else ""
 
 
 def choose_mode(visit: Visit) -> str | None:
