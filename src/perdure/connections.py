@@ -298,11 +298,6 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def local_now() -> datetime:
-    """Return this moment in the machine's time zone."""
-    return datetime.now().astimezone()
-
-
 def prepare_folder(folder: Path, *, create: bool, read_only: bool) -> bool:
     """Make sure that a folder can hold a home and is its owner's alone; return True if it can be written.
 

@@ -1,4 +1,5 @@
-"""The environment of this process: which home, which folder of the user, which variables. Nothing else touches it.
+"""The environment of this process: which home, which folder of the user, which variables, which time zone. Nothing
+else touches it.
 
 Standard library only and cheap to import, because a hook needs it in every process.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 
@@ -59,3 +61,33 @@ def copy_variables(*, keep: Collection[str] = ()) -> dict[str, str]:
         for name, value in os.environ.items()
         if name in keep or not any(word in name.upper() for word in _SECRET_WORDS)
     }
+
+
+class LocalZone(tzinfo):
+    """This machine's time zone, with the days on which its clocks change. `astimezone()` alone gives the offset of one
+    moment, by which what ran in summer ran an hour earlier once the clocks are put back, and would be due again.
+    """
+
+    def utcoffset(self, at: datetime | None) -> timedelta | None:
+        """Return the offset at a moment of this zone."""
+        return at.replace(tzinfo=None).astimezone().utcoffset() if at else None
+
+    def tzname(self, at: datetime | None) -> str | None:
+        """Return the name of the offset."""
+        return at.replace(tzinfo=None).astimezone().tzname() if at else None
+
+    def dst(self, at: datetime | None) -> timedelta | None:  # noqa: ARG002 - nobody asks
+        """Return None: it is not known which part of the offset is for summer."""
+        return None
+
+    def fromutc(self, at: datetime) -> datetime:
+        """Return a moment in this zone; of an hour that comes twice it says which."""
+        return datetime.fromtimestamp(at.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
+
+
+LOCAL_ZONE = LocalZone()
+
+
+def local_now() -> datetime:
+    """Return this moment in the machine's time zone."""
+    return datetime.now(LOCAL_ZONE)

@@ -26,7 +26,8 @@ from perdure.archive.archive import StoreResult
 from perdure.archive.journal import Journal, get_writer_id
 from perdure.archive.memory_events import check_project
 from perdure.captures import Captures
-from perdure.connections import Connections, Progress, local_now, prepare_folder, utc_now
+from perdure.connections import Connections, Progress, prepare_folder, utc_now
+from perdure.environ import local_now
 from perdure.errors import ClientOnly, ConfigFault, DiskFull, ReadOnlyHome, ThinHome, UnsupportedPlatform
 from perdure.forgetting import Forgetting, floor_cache
 from perdure.home_protocol import HomeProtocol

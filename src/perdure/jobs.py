@@ -7,7 +7,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -267,36 +267,6 @@ def _decode_run(raw: bytes) -> JobRun | None:
         return JobRun(**{**body, "started_at": datetime.fromisoformat(body["started_at"]), "by_user": by_user})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-class LocalZone(tzinfo):
-    """This machine's time zone, with the days on which its clocks change. `astimezone()` alone gives the offset of one
-    moment, by which what ran in summer ran an hour earlier once the clocks are put back, and would be due again.
-    """
-
-    def utcoffset(self, at: datetime | None) -> timedelta | None:
-        """Return the offset at a moment of this zone."""
-        return at.replace(tzinfo=None).astimezone().utcoffset() if at else None
-
-    def tzname(self, at: datetime | None) -> str | None:
-        """Return the name of the offset."""
-        return at.replace(tzinfo=None).astimezone().tzname() if at else None
-
-    def dst(self, at: datetime | None) -> timedelta | None:  # noqa: ARG002 - nobody asks
-        """Return None: it is not known which part of the offset is for summer."""
-        return None
-
-    def fromutc(self, at: datetime) -> datetime:
-        """Return a moment in this zone; of an hour that comes twice it says which."""
-        return datetime.fromtimestamp(at.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
-
-
-LOCAL_ZONE = LocalZone()
-
-
-def read_clock() -> datetime:
-    """Return the time, in this machine's time zone."""
-    return datetime.now(LOCAL_ZONE)
 
 
 GRACE_S = 90  # later than this after its time, a run counts as missed

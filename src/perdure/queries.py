@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from perdure import text
-from perdure.connections import Connections, local_now, pending_rows
+from perdure.connections import Connections, pending_rows
+from perdure.environ import local_now
 from perdure.errors import Busy, ConfigFault, IndexFault, UsageError, VectorsMissing
 from perdure.index import keyword, memory_rows, runs, store, visibility
 from perdure.index.store import IndexConnection

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perdure import log
 from perdure.capture import alert, events, host_memories
 from perdure.capture.events import HookEvent, is_command
+from perdure.environ import local_now
 from perdure.errors import Busy, IndexFault
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def answer_event(
     mode: "keyword" loads no model. deadline: a time that already runs; without one it starts now.
     """
     deadline = deadline or ReplyDeadline(limit_ms)
-    turn = _EventTurn(home, event, mode, deadline, now or datetime.now().astimezone())
+    turn = _EventTurn(home, event, mode, deadline, now or local_now())
     try:
         reply = turn.answer()
         _clear_failure(home.path)

@@ -32,7 +32,17 @@ from perdure.errors import (
 )
 from perdure.models import gguf
 from perdure.models.anthropic_chat import AnthropicChat
-from perdure.models.chat import UNREADABLE, Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec, find_violation
+from perdure.models.chat import (
+    TOO_LARGE,
+    UNREADABLE,
+    Chat,
+    ChatMessage,
+    ChatReply,
+    TokenUsage,
+    ToolCall,
+    ToolSpec,
+    find_violation,
+)
 from perdure.models.client_chat import ClientChat
 from perdure.models.gguf import GgufChat
 from perdure.models.openai_chat import OpenAIChat, PartialCompletion
@@ -306,6 +316,15 @@ def test_input_of_a_call_that_is_no_json_is_told_to_the_model(kind: str, server:
     (sent,) = [message for message in server.requests[-1].body["messages"] if message["role"] == "assistant"]
     block = sent["content"][0]["input"] if kind == "anthropic" else sent["tool_calls"][0]["function"]["arguments"]
     assert (block if kind == "anthropic" else json.loads(block)) == call.input
+
+
+def test_input_of_a_call_that_is_too_large_is_cut(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer(calls=[("weather", {"city": "é" * 100_000})])]
+    reply = of_sdk(kind, server.url).reply(ASKED, tools=[TOOL])
+    (call,) = reply.calls
+    assert reply.stop == "tool" and list(call.input) == [TOO_LARGE]
+    assert len(call.input[TOO_LARGE]) == 201
+    assert len(str(reply.native)) < 5000
 
 
 def test_halves_of_a_character_arrive_as_one(kind: str, server: ModelServer) -> None:

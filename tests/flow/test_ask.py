@@ -64,8 +64,9 @@ def model(home: Path):
 def test_models_set_writes_the_settings_and_replaces_the_old_ones(home: Path) -> None:
     done = run(home, "models", "set", "resident", "anthropic", "claude-x", "--key-env", "MY_KEY", "--window", "200000")
     assert done.returncode == 0 and "anthropic:claude-x, window 200,000, no key in MY_KEY" in done.stdout
+    (home.parent / "small.gguf").touch()
     done = run(home, "models", "set", "resident", "gguf", "small.gguf", "--json")
-    assert json.loads(done.stdout)["result"]["missing"]
+    assert done.returncode == 0, done.stdout
     text = (home / "config.toml").read_text()
     assert text == f'[models.roles.resident]\nprovider = "gguf"\nmodel = "{home.parent}/small.gguf"\n'
 
@@ -75,6 +76,8 @@ def test_models_set_writes_the_settings_and_replaces_the_old_ones(home: Path) ->
     [
         (("set", "resident"), 2, "`perdure models set ROLE PROVIDER MODEL`"),
         (("set", "nobody", "openai", "m"), 2, "ROLE is one of resident"),
+        (("set", "resident", "gguf", "/nope"), 2, "there is no file /nope"),
+        (("set", "resident", "gguf", "/"), 2, "there is no file /"),
         (("set", "resident", "nobody", "m"), 3, "provider = 'nobody'"),
         (("set", "resident", "openai", "m"), 3, "key_env must be set"),
         (("list", "--url", "http://a"), 2, "only `perdure models set"),
@@ -202,6 +205,8 @@ def test_every_command_of_the_guide_runs(home: Path, model: ModelServer) -> None
     asks = [line for line in lines if line.startswith("perdure ask")]
     sets = [line for line in lines if line.startswith("perdure models set")]
     assert len(asks) > 3 and len(sets) == 3
+    (home.parent / "models").mkdir()
+    (home.parent / "models/small.gguf").touch()
     for line in [*asks, *sets]:
         done = run(home, *shlex.split(line.replace("s7k2", session))[1:])
         assert done.returncode == 0, f"{line}\n{done.stderr}"
@@ -219,6 +224,15 @@ def test_a_mode_gives_tools_and_nobody_to_ask_denies(home: Path, model: ModelSer
     assert (home.parent / "a.txt").read_text() == "hi"
     run(home, "ask", "hello")
     assert not model.requests[-1].body.get("tools")
+
+
+def test_a_call_with_a_huge_input_is_refused_and_the_turn_goes_on(home: Path, model: ModelServer) -> None:
+    model.answers = [Answer(calls=[("write_file", {"path": "a.txt", "text": "x " * 10_000_000})]), Answer("Done.")]
+    done = run(home, "ask", "--mode", "edits", "write it")
+    assert (done.returncode, done.stdout.strip()) == (0, "Done."), done.stderr
+    assert not (home.parent / "a.txt").exists()
+    sent = json.dumps(model.requests[1].body)
+    assert "input has more than 200,000 bytes: give a long text in parts" in sent and len(sent) < 100_000
 
 
 def test_a_file_goes_with_the_words_and_not_with_what_is_piped(home: Path, model: ModelServer) -> None:

@@ -1,6 +1,7 @@
 """A full disk, a read-only home, a newer format, others' homes: a clear error, nothing lost, nothing touched."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -275,6 +276,16 @@ def test_a_home_without_write_permission_is_read(closed_folder, command):
     words = [*obey, sys.executable, "-m", "perdure.surfaces.cli", *command.split(), "--home", str(path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_doctor_says_what_it_cannot_check_in_a_home_without_write_permission(closed_folder):
+    path, obey = closed_folder
+    words = [*obey, sys.executable, "-m", "perdure.surfaces.cli", "doctor", "--home", str(path), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["result"]["checks"]}
+    assert done.returncode == 1 and not done.stderr
+    assert [name for name, check in checks.items() if check["grade"] == "problem"] == ["home"]
+    assert "permissions" in checks["home"]["advice"] and checks["data path"]["found"].startswith("not checked: ")
 
 
 @pytest.mark.index_file("it deletes the file")

@@ -221,6 +221,17 @@ def test_a_server_that_lies_costs_the_tools_it_lies_about(
     assert capfd.readouterr().err == ""
 
 
+def test_of_what_a_server_complains_only_the_end_is_kept(tmp_path: Path, project: Path) -> None:
+    script = [ask_for(("notes__end", {}))]
+    with (
+        perdure.open(tmp_path / "home") as home,
+        open_with(home, project, script, make_server("noisy"), mode="yolo") as agent,
+    ):
+        agent.session.say("Go.")
+        assert "it wrote: out of paper" in list_outputs(agent)[0].text
+        assert not [path for path in home.path.rglob("*") if path.stat().st_size > 5_000_000]
+
+
 def test_a_server_that_ends_or_hangs_in_a_call_is_told_to_the_model(tmp_path: Path, project: Path) -> None:
     script = [
         ask_for(("notes__end", {})),

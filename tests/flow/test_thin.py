@@ -388,7 +388,7 @@ def test_refused_join_changes_nothing(
 
 
 def test_join_looks_for_a_home_before_it_asks(laptop: Machine, afar: ScriptedRemote) -> None:
-    """A closed standard input would end the question, so a refusal without one came before it."""
+    """Without a terminal nothing can be asked, so a refusal that does not say so came before the question."""
     afar.replies["/api/alive"] = 404, {"error": {"code": "not-found"}}
     done = laptop.run("join", afar.url)
     assert done.returncode == 2 and "does not answer as a Perdure home" in done.stderr, done.stderr
@@ -396,9 +396,13 @@ def test_join_looks_for_a_home_before_it_asks(laptop: Machine, afar: ScriptedRem
     afar.server_close()
     done = laptop.run("join", afar.url)
     assert done.returncode == 1 and "No home answers there" in done.stderr, done.stderr
-    assert "Secret" not in done.stderr and "outbox" not in done.stderr and not laptop.home.exists()
+    assert "ecret" not in done.stderr and "outbox" not in done.stderr and not laptop.home.exists()
     with ScriptedRemote(port=afar.server_address[1]) as back:
-        assert "Secret" in laptop.run("join", back.url).stderr
+        done = laptop.run("join", back.url)
+        assert done.returncode == 2 and done.stderr == (
+            "perdure: no terminal to ask for the secret of this machine: add --secret-file FILE, or --secret-file - "
+            "to pipe it\n"
+        )
         assert [path for _, path, _, _ in back.asked] == ["/api/alive"] and not laptop.home.exists()
 
 

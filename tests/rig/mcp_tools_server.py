@@ -2,7 +2,7 @@
 
     python mcp_tools_server.py FAULT [LOG]
 
-FAULT: "" | silent | dies | garbage | lies | broken | poisoned | endless |
+FAULT: "" | silent | dies | garbage | lies | broken | poisoned | endless | noisy (20 MB on standard error) |
     stubborn (ignores the end of its input, and starts a child).
 LOG: a file that gets its process ids and the names of the variables that it has.
 """
@@ -67,6 +67,7 @@ def call_tool(name: str, given: dict[str, Any]) -> dict[str, Any]:
     if name == "slow":
         time.sleep(60)
     if name == "end":
+        sys.stderr.write("no paper in tray 2\n" * (1_000_000 if FAULT == "noisy" else 0))
         sys.stderr.write("out of paper\n")
         sys.stderr.flush()
         os._exit(3)

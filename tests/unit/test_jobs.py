@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from perdure.environ import LOCAL_ZONE
 from perdure.errors import ArchiveFault, ConfigFault
 from perdure.jobs import (
     GRACE_S,
-    LOCAL_ZONE,
     MAX_RUNS,
     JobLog,
     JobResult,

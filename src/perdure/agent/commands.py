@@ -24,6 +24,8 @@ from perdure.errors import ToolError
 MAX_BASES = 16  # folders in which the commands of one line may run
 MAX_MATCHES = 1000  # files that one pattern stands for
 MAX_NESTED = 5  # lines in lines: bash -c "bash -c …"
+MAX_PROGRAMS = 200  # that one line may start; each takes 0.3 ms, and two frames of the stack behind `env env …`
+MAX_LOOKUPS = 10_000  # names that are looked up on the disk for one line; about a second
 
 
 class Risk(IntEnum):
@@ -183,12 +185,19 @@ def judge_line(line: str, folders: ProjectFolders) -> list[CallRisk]:
     """
     judge = _LineJudge(folders)
     while True:
-        n_bases = len(judge.bases)
-        risks = judge.judge(line)
+        n_bases, judge.n_programs = len(judge.bases), 0
+        try:
+            risks = judge.judge(line)
+        except _CostlyLine as error:
+            return [CallRisk(Risk.REFUSED, f"it {error}; split it into several calls", line)]
         if len(judge.bases) == n_bases:
             return [judge.weigh_together(risk) for risk in risks]
         if len(judge.bases) > MAX_BASES:
             return [*risks, CallRisk(Risk.UNKNOWN, "it changes its folder too often", line)]
+
+
+class _CostlyLine(Exception):
+    """A line takes too long to judge; the message says what there is too much of."""
 
 
 class _LineJudge:
@@ -197,7 +206,7 @@ class _LineJudge:
     def __init__(self, folders: ProjectFolders) -> None:
         self.folders = folders
         self.bases = [folders.start]
-        self.depth = 0
+        self.depth = self.n_programs = self.n_lookups = 0
         self.link_makers: set[str] = set()  # commands after which a path may lead elsewhere
         self.is_git_elsewhere = False  # a git command runs in another folder than the first one
 
@@ -214,6 +223,12 @@ class _LineJudge:
         finally:
             self.depth -= 1
         return risks + (self._find_home_name(line) if any(risk.risk > Risk.READS for risk in risks) else [])
+
+    def _count_lookups(self, n_names: int) -> None:
+        """Count names that are looked up on the disk. Raises _CostlyLine."""
+        self.n_lookups += n_names
+        if self.n_lookups > MAX_LOOKUPS:
+            raise _CostlyLine("names too many files")
 
     def _find_home_name(self, line: str) -> list[CallRisk]:
         """Refuse a line that names the home and may do more than read."""
@@ -289,6 +304,7 @@ class _LineJudge:
 
     def _leads_out(self, path: str) -> bool:
         """Return True if a part of an option names something that is there, and outside the project."""
+        self._count_lookups(len(self.bases))
         is_there = any(os.path.lexists(base / Path(path)) for base in self.bases)
         return is_there and self._find_zone(path) in ("home", "outside")
 
@@ -296,6 +312,7 @@ class _LineJudge:
         """Return the worst zone of a path, over the folders in which its command may run."""
         if path.startswith("~") and not path.startswith("~/") and path != "~":
             return "outside"
+        self._count_lookups(len(self.bases))
         try:
             zones = {
                 self.folders.find_zone(self.folders.resolve(str(base / Path(path).expanduser()))) for base in self.bases
@@ -312,6 +329,9 @@ class _LineJudge:
 
     def _judge_words(self, words: Sequence[ShellWord]) -> list[CallRisk]:
         """Return the risks of a program with its arguments, and of those that it would run."""
+        self.n_programs += 1
+        if self.n_programs > MAX_PROGRAMS:
+            raise _CostlyLine(f"has more than {MAX_PROGRAMS} commands")
         text = " ".join(word.text for word in words)
         first = words[0]
         if first.is_expanded or first.is_pattern:
@@ -434,6 +454,7 @@ class _LineJudge:
 
     def _may_be_link(self, word: ShellWord) -> bool:
         """Return True for a link, and for a folder, which may hold one."""
+        self._count_lookups(len(self.bases))
         path = Path(word.text.rstrip("/"))
         return not word.text.startswith("-") and any(
             (base / path).is_symlink() or (base / path).is_dir() for base in self.bases
@@ -496,6 +517,7 @@ class _LineJudge:
             return CallRisk(Risk.UNKNOWN, "options of git can run programs", text)
         risk = self._judge_subcommand(words, text)
         if risk.risk <= Risk.EDITS:
+            self._count_lookups(len(places))
             self.is_git_elsewhere |= places != [self.folders.start]
             for place in places:
                 if cause := find_git_programs(place, with_hooks=risk.risk == Risk.EDITS):
@@ -512,8 +534,10 @@ class _LineJudge:
                 return CallRisk(
                     Risk.HARD if subcommand in _GIT_HARD else Risk.UNKNOWN, f"git {subcommand} {word.text}", text
                 )
-        if subcommand == "checkout" and any((base / word.text).exists() for word in words[1:] for base in self.bases):
-            return CallRisk(Risk.HARD, "drops changes of files", text)
+        if subcommand == "checkout":
+            self._count_lookups(len(words) * len(self.bases))
+            if any((base / word.text).exists() for word in words[1:] for base in self.bases):
+                return CallRisk(Risk.HARD, "drops changes of files", text)
         for name, pattern, risk, reason in _GIT_RISKY:
             if name == subcommand and re.fullmatch(pattern, arguments):
                 return CallRisk(risk, reason, text)

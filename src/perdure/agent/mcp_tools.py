@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import anyio
 import mcp.types as mcp_types
@@ -32,7 +32,7 @@ from mcp import Client
 
 from perdure.access.scan import Finding
 from perdure.agent.image_size import IMAGE_TYPES, find_image_type
-from perdure.agent.mcp_client import McpAddress, connect, describe_fault, read_log
+from perdure.agent.mcp_client import McpAddress, StderrTail, connect, describe_fault
 from perdure.agent.mcp_settings import McpServer
 from perdure.agent.permission import MCP_SEPARATOR
 from perdure.agent.tools.files import MAX_IMAGE_BYTES
@@ -67,7 +67,7 @@ class _Connection:
 
     server: McpServer
     address: McpAddress
-    log: TextIO
+    log: StderrTail = field(default_factory=StderrTail)
     opened: Future[tuple[Client, list[mcp_types.Tool]]] = field(default_factory=Future)
     life: Future[None] | None = None  # of the connection, from its beginning to its end
 
@@ -104,7 +104,7 @@ class McpConnections:
     ) -> None:
         """Start all servers side by side, and list their tools; what went wrong stands in `notices`.
 
-        cwd: where commands run. outputs: a folder for full answers, and for what servers write on standard error.
+        cwd: where commands run. outputs: a folder for full answers.
         """
         self.tools: list[Tool] = []
         self.notices: list[str] = []
@@ -129,9 +129,7 @@ class McpConnections:
         address = McpAddress(
             key, command, variables | dict(server.env), server.url, server.key_env, server.timeout_s, cwd
         )
-        path = self._outputs / f"mcp-{_to_identifier(server.name)}.log"
-        log = path.open("w+", encoding="utf-8", errors="replace")
-        connection = _Connection(server, address, log)
+        connection = _Connection(server, address)
         connection.life = self._portal.start_task_soon(connection.hold)
         return connection
 
@@ -145,7 +143,7 @@ class McpConnections:
                     connection.life.cancel()
                 why = _explain(error, connection.address, limit_s=START_S)
                 self.notices.append(
-                    f"The MCP server {connection.server.name} is left out: {why}{read_log(connection.log)}."
+                    f"The MCP server {connection.server.name} is left out: {why}{connection.log.describe()}."
                 )
                 continue
             self._add_tools(connection, client, tools)
@@ -196,7 +194,7 @@ class McpConnections:
             result = future.result()
         except Exception as error:  # noqa: BLE001 - the model reads what went wrong, and goes on
             why = _explain(error, connection.address, limit_s=limit_s)
-            return ToolOutput(f"The MCP server {name} gave no answer: {why}{read_log(connection.log)}.", is_error=True)
+            return ToolOutput(f"The MCP server {name} gave no answer: {why}{connection.log.describe()}.", is_error=True)
         return self._to_output(result)
 
     def _to_output(self, result: mcp_types.CallToolResult) -> ToolOutput:

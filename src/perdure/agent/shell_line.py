@@ -21,8 +21,9 @@ _VARIABLE = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9?$!#*@-])")
 _LOOP_NAME = re.compile(r"(?!.*_proxy$)[a-z_][a-z0-9_]*")  # no program reads such a variable
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=")
 _REDIRECTION = re.compile(r"(\d*)(<<<|<<|<>|>>|>\||>&|<&|<|>)|(&>>|&>)")
-# A bare brace with a comma or two dots behind it in the same word: quotes and further braces may stand between.
-_BRACES = re.compile(r"""\{(?:[^\s'"\\;&|<>()]|'[^']*'|"(?:[^"\\]|\\.)*"|\\.)*?(?:,|\.\.)""", re.DOTALL)
+# A bare brace, and in group 1 the first comma or two dots behind it in the same word: quotes and further braces may
+# stand between.
+_BRACES = re.compile(r"""\{(?:(?!,|\.\.)(?:[^\s'"\\;&|<>()]|'[^']*'|"(?:[^"\\]|\\.)*"|\\.))*+(,|\.\.)?""", re.DOTALL)
 _REFERENCE = re.compile(r"\{[\w-]+\}")  # HEAD@{1}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -169,7 +170,7 @@ class _Reader:
         command.redirections.append(Redirection(operator, self._read_word()))
 
     def _read_word(self) -> ShellWord:
-        word = ShellWord()
+        word, plain_until = ShellWord(), 0  # before that place, no brace begins an expansion
         while (char := self.peek()) and char not in _META:
             if char == "'":
                 end = self.line.find("'", self.at + 1)
@@ -191,16 +192,17 @@ class _Reader:
                 self._read_expansion(word, bare=True)
             else:
                 word.is_pattern |= char in "*?["
-                word.is_expanded |= char == "{" and self._is_brace_expansion(word)
+                if char == "{" and not word.is_expanded and self.at >= plain_until and not self._is_reference(word):
+                    braces = _BRACES.match(self.line, self.at)
+                    word.is_expanded, plain_until = bool(braces and braces[1]), braces.end() if braces else 0
                 word.add(char, bare=True)
                 self.at += 1
         if self.peek() == "(" or (self.peek() in "<>" and self.peek() and self.peek(2)[1:] == "("):
             raise UnclearLine("a bracket in a word")
         return word
 
-    def _is_brace_expansion(self, word: ShellWord) -> bool:
-        is_reference = word.text.endswith("@") and bool(_REFERENCE.match(self.line, self.at))
-        return not is_reference and bool(_BRACES.match(self.line, self.at))
+    def _is_reference(self, word: ShellWord) -> bool:
+        return word.text.endswith("@") and bool(_REFERENCE.match(self.line, self.at))
 
     def _read_quoted(self, word: ShellWord) -> None:
         """Read to the closing double quote."""

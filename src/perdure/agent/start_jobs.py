@@ -32,12 +32,12 @@ from perdure.agent.process import end_process
 from perdure.agent.queue_runner import queue_run
 from perdure.agent.tools.shell import MAX_OUTPUT_BYTES, OUTPUT_TOO_LONG
 from perdure.agent_queue import AgentQueue, AgentRecipe, AgentRun, RunCause
-from perdure.environ import copy_variables, find_user_home
+from perdure.environ import copy_variables, find_user_home, local_now
 from perdure.errors import AgentRunMissing, Busy, IndexFault, PerdureError
 from perdure.floor import recent
 from perdure.floor.state import to_time
 from perdure.index import session_turns
-from perdure.jobs import MAX_OUTPUT_CHARS, JobLog, JobOutcome, JobResult, JobRun, read_clock
+from perdure.jobs import MAX_OUTPUT_CHARS, JobLog, JobOutcome, JobResult, JobRun
 
 if TYPE_CHECKING:
     from perdure.home import Home
@@ -179,9 +179,9 @@ def describe_conversations(home: Home, since_at: datetime, now: datetime) -> str
 
 def run_command(home: Home, definition: JobDefinition, *, trigger: str, stop: Callable[[], bool]) -> JobRun:
     """Run the command of a job to its end, deliver what it said, and return the record."""
-    started_at = read_clock()
+    started_at = local_now()
     job_run = JobLog(home.path).run(
-        definition.name, lambda: _run_line(home, definition, stop), trigger=trigger, now=read_clock
+        definition.name, lambda: _run_line(home, definition, stop), trigger=trigger, now=local_now
     )  # fmt: skip
     log.append_entry(home.path, "job", job=definition.name, result=job_run.result, took_ms=job_run.took_ms)
     for target in definition.deliver if job_run.result != "busy" else ():

@@ -172,7 +172,7 @@ def parse_settings(text: str, path: str) -> JsonObject:
     """
     try:
         value = json.loads(text) if text.strip() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ClientFault(f"{path} is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise ClientFault(f"{path} is not a JSON object")
@@ -181,12 +181,12 @@ def parse_settings(text: str, path: str) -> JsonObject:
 
 
 def render_settings(settings: JsonObject, *, original: str) -> str:
-    """Return the settings as text, indented as the original was."""
+    """Return the settings as text, indented as the original was. Half of a surrogate pair stays an escape."""
     match = re.search(r"\n([ \t]+)\S", original)
     indent = match[1] if match else "  "
-    return json.dumps(settings, indent=indent, ensure_ascii=False) + (
-        "\n" if original.endswith("\n") or not original else ""
-    )
+    text = json.dumps(settings, indent=indent, ensure_ascii=False)
+    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+    return text + ("\n" if original.endswith("\n") or not original else "")
 
 
 def _get_groups(settings: JsonObject, path: str = "the settings") -> dict[str, list[JsonObject]]:

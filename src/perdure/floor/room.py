@@ -13,7 +13,8 @@ import msgspec
 
 from perdure.access import block_cache
 from perdure.captures import Captures
-from perdure.connections import Connections, local_now
+from perdure.connections import Connections
+from perdure.environ import local_now
 from perdure.errors import Busy, EditRefused, IndexFault
 from perdure.floor import notes, pages
 from perdure.floor.floor import Floor

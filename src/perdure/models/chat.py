@@ -367,14 +367,18 @@ def strip_wrapping(text: str) -> str:
     return match[1] if match else text
 
 
-UNREADABLE = "unreadable JSON"  # a name that no field of a tool has
+MAX_INPUT_BYTES = 200_000  # of the JSON of one call; about 50,000 tokens, which stay in the context
+UNREADABLE, TOO_LARGE = "unreadable JSON", "too large JSON"  # names that no field of a tool has
 
 
 def parse_arguments(raw_json: str) -> dict[str, Any]:
-    """Return the input of a tool call from its JSON; of one that is no JSON object the text, as UNREADABLE.
+    """Return the input of a tool call from its JSON; of one that is no JSON object the text, as UNREADABLE, and of one
+    of more than MAX_INPUT_BYTES its beginning, as TOO_LARGE.
 
     Such a call is refused like any other wrong input: the model reads why, and calls again.
     """
+    if len(raw_json.encode("utf-8", "replace")) > MAX_INPUT_BYTES:
+        return {TOO_LARGE: f"{raw_json[:200]}…"}
     try:
         parsed = json.loads(raw_json or "{}")
     except (ValueError, RecursionError):

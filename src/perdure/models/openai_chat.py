@@ -20,6 +20,7 @@ from perdure.errors import RuntimeMissing
 from perdure.models import sdk_calls
 from perdure.models.cancel import CallSockets
 from perdure.models.chat import (
+    TOO_LARGE,
     UNREADABLE,
     AnswerListener,
     AnswerPiece,
@@ -223,9 +224,9 @@ class PartialCompletion:
         return str(call["id"])
 
     def _read_input(self, call: Json) -> Json:
-        """Return the input of a call. One that cannot be read is sent back in JSON, which endpoints read again."""
+        """Return the input of a call. One that is not taken is sent back in JSON, which endpoints read again."""
         given = parse_arguments(call["arguments"])
-        if UNREADABLE in given:
+        if UNREADABLE in given or TOO_LARGE in given:
             call["arguments"] = json.dumps(given)
         return given
 

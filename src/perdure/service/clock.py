@@ -10,9 +10,10 @@ from functools import partial
 from perdure import jobs, log
 from perdure.agent import start_jobs
 from perdure.agent.job_definition import JobDefinition
+from perdure.environ import local_now
 from perdure.errors import PerdureError
 from perdure.home import Home
-from perdure.jobs import JobLog, JobResult, JobRun, read_clock, sum_user_results
+from perdure.jobs import JobLog, JobResult, JobRun, sum_user_results
 from perdure.service import builtin_jobs, worker
 
 
@@ -32,7 +33,7 @@ def run_own_job(home: Home, name: str, work: Callable[[], JobResult]) -> JobRun:
 
 def record_run(home: Home, name: str, work: Callable[[], JobResult], trigger: str) -> JobRun:
     """Run the work of a job, unless it runs already; record and log the run."""
-    job_run = JobLog(home.path).run(name, work, trigger=trigger, now=read_clock)
+    job_run = JobLog(home.path).run(name, work, trigger=trigger, now=local_now)
     if job_run.result not in ("nothing", "busy"):
         log.append_entry(
             home.path, "job", job=name, result=job_run.result, took_ms=job_run.took_ms, counts=dict(job_run.counts)
@@ -49,7 +50,7 @@ class JobClock:
         home: Home,
         *,
         tick_s: float,
-        now: Callable[[], datetime] = read_clock,
+        now: Callable[[], datetime] = local_now,
         queue_job: Callable[[str], None] | None = None,
     ) -> None:
         """Read the schedule. open_home: opens a home object for a job's thread. now: tells the time, for tests.

@@ -29,9 +29,9 @@ from perdure.agent.queue_runner import QueueRunner
 from perdure.agent_queue import count_runs
 from perdure.capture import alert, enqueue, events, hook
 from perdure.disk import make_folder
+from perdure.environ import local_now
 from perdure.errors import AlreadyServing, HomeNotPrivate, PerdureError
 from perdure.home import Home
-from perdure.jobs import read_clock
 from perdure.report import answers
 from perdure.service import health, lock, unit
 from perdure.service.clock import JobClock
@@ -69,7 +69,7 @@ class HomeServer:
     """A home that is being served."""
 
     def __init__(
-        self, home: Home, *, intervals: Intervals | None = None, now: Callable[[], datetime] = read_clock
+        self, home: Home, *, intervals: Intervals | None = None, now: Callable[[], datetime] = local_now
     ) -> None:  # fmt: skip
         """Set up the workers. home: this object alone uses it until it is done. now: tells the jobs the time."""
         self.home = home

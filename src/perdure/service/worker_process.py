@@ -15,9 +15,9 @@ from functools import partial
 
 from perdure import log
 from perdure.agent.queue_runner import QueueRunner
+from perdure.environ import local_now
 from perdure.errors import ConfigFault, IndexUnreachable, PerdureError
 from perdure.home import Home
-from perdure.jobs import read_clock
 from perdure.service import health
 from perdure.service.clock import JobClock
 from perdure.service.duties import hold_duty
@@ -37,7 +37,7 @@ _SWITCH_S = 0.001
 class WorkerProcess:
     """One worker of a home."""
 
-    def __init__(self, home: Home, *, now: Callable[[], datetime] = read_clock) -> None:
+    def __init__(self, home: Home, *, now: Callable[[], datetime] = local_now) -> None:
         """home: this object alone uses it until it is done. Raises ConfigFault where the settings want no workers."""
         if not home.config.workers.enabled:
             raise ConfigFault("workers.enabled is not true: `perdure serve` does the work itself")

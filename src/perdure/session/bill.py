@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perdure.connections import local_now
+from perdure.environ import local_now
 from perdure.floor.platforms import CHAT
 from perdure.formats.perdure import AnyEntry
 from perdure.models.chat import ChatMessage, ToolSpec

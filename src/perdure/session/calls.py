@@ -16,7 +16,7 @@ from typing import Any
 
 from perdure.errors import PerdureError
 from perdure.formats.perdure import CallEntry, ImageEntry
-from perdure.models.chat import UNREADABLE, ToolSpec, find_violation
+from perdure.models.chat import MAX_INPUT_BYTES, TOO_LARGE, UNREADABLE, ToolSpec, find_violation
 
 MAX_SIDE_BY_SIDE = 8
 CANCELLED = "cancelled before it ran"
@@ -45,6 +45,8 @@ class Tool:
         """Return what is wrong with an input, or ""."""
         if UNREADABLE in given:
             return "input is not a JSON object"
+        if TOO_LARGE in given:
+            return f"input has more than {MAX_INPUT_BYTES:,} bytes: give a long text in parts"
         return find_violation(given, self.spec.schema, location="input") if self.is_checked else ""
 
 

@@ -22,7 +22,8 @@ from perdure.access import fence
 from perdure.archive import injections
 from perdure.capture.events import HookEvent
 from perdure.config import EmbedderConfig
-from perdure.connections import local_now, utc_now
+from perdure.connections import utc_now
+from perdure.environ import local_now
 from perdure.errors import ConfigFault, ContextTooLarge, ModelCancelled, ModelFault
 from perdure.formats.perdure import AnyEntry, Boundary, Mask, Message, ModelUse
 from perdure.lazy_module import LazyModule

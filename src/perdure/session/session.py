@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perdure import config, turn
 from perdure.capture import events
 from perdure.capture.events import HookEvent
-from perdure.connections import local_now
+from perdure.environ import local_now
 from perdure.errors import (
     ConfigFault,
     ModelCancelled,

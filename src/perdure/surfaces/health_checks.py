@@ -20,10 +20,10 @@ from perdure.capture import enqueue, events, failures, session_file
 from perdure.config import ServerConfig
 from perdure.delivery.queue import DeliveryQueue
 from perdure.delivery.targets import check_target
+from perdure.environ import local_now
 from perdure.errors import Busy, ConfigFault, IndexFault, NotFound, PerdureError
 from perdure.home import Home
 from perdure.index import catchup
-from perdure.jobs import read_clock
 from perdure.pictures.reader import INSTALL, find_engine_tag
 from perdure.remote_home import RemoteHome
 from perdure.report import answers, probe_runs
@@ -131,9 +131,11 @@ def _count_bytes(home: Path, pattern: str) -> int:
 
 def check_home(home: Home) -> Iterator[HealthCheck]:
     """Check that the home can be written, and that its disk has room."""
-    yield HealthCheck(
-        "home", "ok" if home.writable else "problem", f"{home.path}{'' if home.writable else ' cannot be written'}"
-    )
+    if home.writable:
+        yield HealthCheck("home", "ok", str(home.path))
+    else:
+        advice = "reading works, and nothing is captured: check its permissions and mounts"
+        yield HealthCheck("home", "problem", f"{home.path} cannot be written", advice)
     yield from check_disk(home)
 
 
@@ -225,7 +227,7 @@ def check_jobs(home: Home) -> Iterator[HealthCheck]:
     from perdure.service import job_list  # the client has no code of the agent
 
     advice = "`perdure jobs` lists them; `perdure jobs edit NAME` corrects one, `perdure serve` runs them"
-    for problem in job_list.list_problems(home, read_clock()):
+    for problem in job_list.list_problems(home, local_now()):
         yield HealthCheck("jobs", "problem", problem, advice)
 
 

@@ -52,6 +52,11 @@ def format_time(instant: datetime | None) -> str:
     return instant.astimezone().strftime("%Y-%m-%d %H:%M") if instant else "no date"
 
 
+def format_zoned_time(instant: datetime | None) -> str:
+    """Format a date and time as `format_time` does, with the name of the zone: a page may be read elsewhere."""
+    return instant.astimezone().strftime("%Y-%m-%d %H:%M %Z") if instant else "no date"
+
+
 def format_time_and_age(instant: datetime | None, now: datetime) -> str:
     """Format a date and time for people, and how long ago it was."""
     age = format_age(instant, now)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import perdure
@@ -328,6 +329,26 @@ def test_skipped_lines_are_counted_at_the_end(house):
     assert "1 line could not be read" in seen.text(".talk-end") and "queue-operation 1" in seen.text(
         ".talk-end details"
     )
+
+
+def test_every_time_of_a_transcript_names_its_zone(house):
+    home = house(prepare=captured(talk(8)))
+    visitor, run = home.visitor(), a_run(home.place)
+    for path in (f"/runs/{run.run_id}", f"/runs/{run.run_id}/forget", "/runs"):
+        times = [node for node in visitor.get(path).tree.css("main time") if "T" in node.attributes["datetime"]]
+        titles = [node.attributes.get("title") or "" for node in times]
+        assert times and all(re.search(r"\d\d:\d\d(?: \S+|:\d\d\+00:00)$", title) for title in titles), titles
+
+
+def test_forgetting_a_run_counts_the_turns_that_the_reader_counts(house):
+    """The lines that are no turns were counted as one more turn."""
+    data = talk(12) + b'{"type":"queue-operation","operation":"enqueue"}\n'
+    home = house(prepare=captured(data))
+    visitor, run = home.visitor(), a_run(home.place)
+    asked = visitor.get(f"/runs/{run.run_id}/forget")
+    assert asked.text("form.cluster .danger") == "Forget 12 turns, with the lines that are no turns"
+    assert asked.fields("main form")["n"] == "13"
+    assert run.n_turns == 12
 
 
 def test_forgetting_a_turn_shows_its_plan_and_applies_it(house):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,34 @@ def test_a_later_command_is_judged_in_the_folder_of_an_earlier_cd(folders: Proje
     parent, name = folders.home.parent, folders.home.name
     assert judge(f"cd {parent} && rm -r {name}/archive", folders) == Risk.REFUSED
     assert judge(f"cd .. && rm -r {name}/archive", folders) == Risk.REFUSED
+
+
+@pytest.mark.parametrize(("line", "reason"), [
+    ("; ".join(["ls"] * 5000), "it has more than 200 commands; split it into several calls"),
+    ("; ".join(f"x{i}" for i in range(201)), "it has more than 200 commands; split it into several calls"),
+    ("env A=1 " * 2400 + "ls", "it has more than 200 commands; split it into several calls"),
+    ("find . " + "-exec ls ';' " * 201, "it has more than 200 commands; split it into several calls"),
+    ("eval '" + "ls; " * 4000 + "'", "it has more than 200 commands; split it into several calls"),
+    ("ls " + "file* " * 400, "it names too many files; split it into several calls"),
+    ("; ".join([*(f"mkdir d{i}" for i in range(190)), "ls " + "file* " * 400]),
+     "it names too many files; split it into several calls"),
+], ids=["ls", "names", "env", "find", "eval", "pattern", "both"])  # fmt: skip
+def test_a_line_that_takes_too_long_to_judge_is_refused(line: str, reason: str, folders: ProjectFolders) -> None:
+    for i in range(100):
+        (folders.start / f"file{i}").touch()
+    assert [(risk.risk, risk.reason) for risk in judge_line(line, folders)] == [(Risk.REFUSED, reason)]
+
+
+def test_a_line_of_open_braces_is_read_once(folders: ProjectFolders) -> None:
+    """Each brace looked for a comma to the end of the line: 20,000 of them took 12 seconds."""
+    started_at = time.process_time()
+    assert judge("echo " + "{" * 19_000, folders) == Risk.READS
+    assert time.process_time() - started_at < 2
+
+
+def test_a_line_of_many_commands_gets_the_risk_of_each(folders: ProjectFolders) -> None:
+    assert judge("cd src; " * 2 + "ls; " * 190 + "rm x", folders) == Risk.HARD
+    assert judge("cd src; " * 2 + "ls; " * 190, folders) == Risk.READS
 
 
 WORDS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -107,6 +108,26 @@ def test_line_ends_of_windows_stay(name: str, text: str, tmp_path: Path) -> None
     path.write_bytes(installed.replace(b"opus", b"haiku"))
     taken(path, client)
     assert path.read_bytes() == text.replace("\n", "\r\n").replace("opus", "haiku").encode()
+
+
+@pytest.mark.parametrize("client", ["claude-code", "opencode"])
+def test_half_of_a_surrogate_pair_stays_in_the_settings(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(b'{\n  "env": {"A": "\\ud800 \\udfff"},\n  "name": "\\ud83d\\ude00"\n}\n')
+    change = setup.plan_install_server(client, path, entries.make_server_command("/p", "/h"))
+    setup.apply_change(change, keep_copy=True)
+    if client == "claude-code":
+        put(path, client)
+    installed = path.read_bytes()
+    assert rb'"\ud800 \udfff"' in installed
+    assert "😀".encode() in installed
+
+
+def test_settings_that_are_nested_too_deep_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ClientFault, match=re.escape(str(path))):
+        setup.plan_install("claude-code", path, PROGRAM)
 
 
 def test_later_change_of_the_file_survives_the_uninstall(client: str, tmp_path: Path) -> None:

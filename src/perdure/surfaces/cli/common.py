@@ -313,6 +313,11 @@ def confirm(shell: Shell, question: str, *, yes: bool) -> bool:
 def read_text(secret_file: str | None, label: str) -> str:
     """Read a secret from a file or from standard input (-), or ask for it on the terminal. Raises UsageError."""
     if secret_file is None:
+        if not sys.stdin.isatty():
+            what = label[:1].lower() + label[1:]
+            raise UsageError(
+                f"no terminal to ask for the {what}: add --secret-file FILE, or --secret-file - to pipe it"
+            )
         return str(click.prompt(label, hide_input=True, err=True))
     if secret_file == "-":
         return sys.stdin.read(10_000)

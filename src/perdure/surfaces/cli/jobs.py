@@ -18,9 +18,10 @@ from perdure.agent.envelope import describe_run, format_run
 from perdure.agent.job_definition import KNOWN_WORDS, JobDefinition
 from perdure.agent_queue import AgentQueue
 from perdure.config import find_home_path
+from perdure.environ import local_now
 from perdure.errors import JobMissing, UsageError
 from perdure.home import Home
-from perdure.jobs import JobLog, read_clock
+from perdure.jobs import JobLog
 from perdure.service import builtin_jobs, clock, job_list
 from perdure.service.machine_load import measure_machine
 from perdure.surfaces.cli.agents import MAX_WAIT_S, await_runs, mask_fields
@@ -73,7 +74,7 @@ def jobs_command() -> None:
 def list_command(shell: Shell) -> None:
     """List all jobs: when each runs, what it does, and how its last run went."""
     with shell.open_home() as home:
-        rows = job_list.list_jobs(home, read_clock())
+        rows = job_list.list_jobs(home, local_now())
         idleness = job_list.find_idleness(home)
     if shell.as_json:
         shell.print_json({"jobs": rows, "served": not idleness})
@@ -102,7 +103,7 @@ def _format_row(row: Mapping[str, Any], now: datetime) -> str:
 @click.argument("name")
 def show_command(shell: Shell, name: str) -> None:
     """Show a job: what it does, when it runs next, its page if it is yours, and its last runs."""
-    now = read_clock()
+    now = local_now()
     with shell.open_home() as home:
         row = job_list.find_job(home, name, now)
         page = job_definition.read_job_page(home, name) if row["is_own"] else ""
@@ -240,7 +241,7 @@ def _read_file(path: str) -> str:
 
 
 def _print_definition(shell: Shell, home: Home, definition: JobDefinition, verb: str) -> None:
-    row = job_list.find_job(home, definition.name, read_clock())
+    row = job_list.find_job(home, definition.name, local_now())
     if shell.as_json:
         shell.print_json(row)
         return
@@ -296,7 +297,7 @@ def trigger_command(shell: Shell, name: str, is_waiting: bool) -> None:
     """Start a job now, whatever its schedule says. A run of an agent is queued; anything else runs in this process."""
     with shell.open_home() as home:
         job = job_list.find_work(home, name)
-        now = read_clock()
+        now = local_now()
         if isinstance(job, builtin_jobs.BuiltinJob):
             job_run = clock.run_job(home, name, trigger="person")
         elif job.command:

@@ -355,6 +355,9 @@ def _check_scanner(home: Home) -> Iterator[HealthCheck]:
 
 
 def _check_data_path(home: Home) -> Iterator[HealthCheck]:
+    if not home.writable:
+        yield HealthCheck("data path", "notice", "not checked: that writes, and this home cannot be written")
+        return
     took_s = health.run_probe(home)
     yield HealthCheck("data path", "ok", f"write, archive, index, search and forget work ({took_s * 1000:.0f} ms)")
 

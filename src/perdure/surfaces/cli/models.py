@@ -89,6 +89,8 @@ def _set_model(shell: Shell, role: str | None, config: RoleConfig) -> None:
         raise UsageError(f"`perdure models set ROLE PROVIDER MODEL`: ROLE is one of {', '.join(ROLES)}")
     if config.provider == "gguf":
         config = config._replace(model=str(Path(config.model).expanduser().absolute()))
+        if not Path(config.model).is_file():
+            raise UsageError(f"there is no file {config.model}: give the path of the model, a .gguf file")
     check_role(f"models.roles.{role}", config)
     with shell.open_home(create=True) as home:
         values = {name: getattr(config, name) or None for name in ("provider", "model", "url", "key_env")}

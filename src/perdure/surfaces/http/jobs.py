@@ -6,9 +6,10 @@ from typing import Any
 
 from perdure.agent import job_definition, start_jobs
 from perdure.agent.envelope import describe_run
+from perdure.environ import local_now
 from perdure.errors import AgentRunMissing
 from perdure.home import Home
-from perdure.jobs import JobLog, read_clock
+from perdure.jobs import JobLog
 from perdure.service import builtin_jobs, clock, job_list
 from perdure.surfaces.http.calls import HttpCall
 from perdure.surfaces.http.responses import (
@@ -27,7 +28,7 @@ JOBS_PATH = f"{API_PATH}/jobs"
 def list_jobs(call: HttpCall) -> HttpResponse:
     """List all jobs, with their times and their last results."""
     with call.server.lend_home() as home:
-        rows = job_list.list_jobs(home, read_clock())
+        rows = job_list.list_jobs(home, local_now())
     actions = [build_action("add one", "POST", JOBS_PATH)]
     return HttpResponse(build_list([_build_row(row) for row in rows], None, {"self": JOBS_PATH}, actions=actions))
 
@@ -59,7 +60,7 @@ def read_job(call: HttpCall) -> HttpResponse:
 
 
 def _show(home: Home, name: str) -> Json:
-    row = job_list.find_job(home, name, read_clock())
+    row = job_list.find_job(home, name, local_now())
     return {**_build_row(row), "page": job_definition.read_job_page(home, name) if row["is_own"] else ""}
 
 
@@ -82,7 +83,7 @@ def remove_job(call: HttpCall) -> HttpResponse:
 
 def trigger_job(call: HttpCall) -> HttpResponse:
     """Start a job now. It continues after this answer; its runs and an event say how it ended."""
-    name, now = call.path_params["name"], read_clock()
+    name, now = call.path_params["name"], local_now()
     result = "started"
     with call.server.lend_home() as home:
         job = job_list.find_work(home, name)

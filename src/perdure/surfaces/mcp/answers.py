@@ -214,13 +214,14 @@ def list_memories(home: Home, *, limit: int = 100) -> str:
 class ForgetPreview:
     """The turns and memories that a forgetting would delete."""
 
-    turns: tuple[ForgetTarget, ...]
+    turns: tuple[ForgetTarget, ...]  # with the other lines of their runs
     memories: tuple[Memory, ...]
 
     @property
     def summary(self) -> str:
         """The number of turns and memories: all that a model needs to know."""
-        return f"{len(self.turns)} turns and {len(self.memories)} memories"
+        n_turns = sum(target.turn is not None for target in self.turns)
+        return f"{n_turns} turns and {len(self.memories)} memories"
 
     @property
     def item_lines(self) -> str:
@@ -245,7 +246,7 @@ def forget(home: Home, preview: ForgetPreview) -> str:
     if not preview.turns and not preview.memories:
         raise NotFound("these ids (they may be forgotten already)")
     home.forgetting.apply(list(preview.turns), memories=[memory.memory_id for memory in preview.memories])
-    return f"Forgotten: {len(preview.turns)} turns, {len(preview.memories)} memories. They do not come back."
+    return f"Forgotten: {preview.summary}. They do not come back."
 
 
 # items --------------------------------------------------------------------------------------------------------

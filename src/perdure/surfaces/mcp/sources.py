@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import tempfile
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import NamedTuple, TextIO, cast
+from typing import NamedTuple
 
 import anyio
 from mcp import Client, MCPError
 from mcp.types import CallToolResult, ReadResourceResult, Resource, TextContent, TextResourceContents
 
-from perdure.agent.mcp_client import FAULTS, LOG_CHARS, McpAddress, connect, describe_fault, read_log
+from perdure.agent.mcp_client import FAULTS, LOG_CHARS, McpAddress, StderrTail, connect, describe_fault
 from perdure.config import McpSourceConfig, McpToolConfig, read_variable
 from perdure.errors import ConfigFault, SourceAway
 from perdure.text import one_line, printable
@@ -71,18 +71,19 @@ def read_source(name: str, source: McpSourceConfig) -> SourceReading:
     reading, variables = SourceReading(name), {name: read_variable(name) or "" for name in source.environment}
     key = f"mcp.sources.{name}"
     address = McpAddress(key, tuple(source.command), variables, source.url, source.key_env, source.timeout_s)
-    with tempfile.TemporaryFile("w+", errors="replace") as file:
-        log = cast("TextIO", file)
+    with closing(StderrTail()) as log:
         try:
             asyncio.run(_read_within_limit(reading, source, address, log))
         except (*FAULTS, ExceptionGroup) as error:
             raise SourceAway(
-                f"{name}: {describe_fault(error, address, limit_s=source.limit_s)}{read_log(log)}"
+                f"{name}: {describe_fault(error, address, limit_s=source.limit_s)}{log.describe()}"
             ) from error
     return reading
 
 
-async def _read_within_limit(reading: SourceReading, source: McpSourceConfig, address: McpAddress, log: TextIO) -> None:
+async def _read_within_limit(
+    reading: SourceReading, source: McpSourceConfig, address: McpAddress, log: StderrTail
+) -> None:
     with anyio.fail_after(source.limit_s):
         async with connect(address, log) as client:
             info = client.server_info

@@ -108,7 +108,7 @@ def _make_environment() -> Environment:
     environment.filters.update(
         ago=text.format_age,
         folder=text.shorten_project,
-        when=units.format_time,
+        when=units.format_zoned_time,
         number=format_number,
         ms=format_ms,
         size=format_size,

@@ -261,7 +261,7 @@ def forget_run(visit: Visit) -> ViewResult:
         message = "The data has changed since you opened this page: check the list again."
         return HtmlPage("forget.html", {**_collect_forget_values(visit, name, targets, memories), "said": message}, 409)
     visit.home.forgetting.apply(targets, memories=[memory.memory_id for memory in memories])
-    return Redirect("/runs", f"Forgotten: {format_forgotten(len(targets), 'turn', len(memories))}.")
+    return Redirect("/runs", f"Forgotten: {_format_counts(targets, memories)}.")
 
 
 def _find_target(visit: Visit, turn: str) -> str:
@@ -279,6 +279,12 @@ def _plan_forget(home: Home, name: str) -> tuple[list[ForgetTarget], list[Memory
     return targets, home.forgetting.memories_of(targets)
 
 
+def _format_counts(targets: list[ForgetTarget], memories: list[Memory]) -> str:
+    n_turns = sum(target.turn is not None for target in targets)
+    other_lines = ", with the lines that are no turns" if n_turns < len(targets) else ""
+    return format_forgotten(n_turns, "turn", len(memories)) + other_lines
+
+
 def _collect_forget_values(
     visit: Visit, name: str, targets: list[ForgetTarget], memories: list[Memory]
 ) -> dict[str, Any]:
@@ -293,7 +299,7 @@ def _collect_forget_values(
         "n": len(targets),
         "memories": memories[:_MAX_FORGET_ROWS],
         "n_memories": len(memories),
-        "counted": format_forgotten(len(targets), "turn", len(memories)),
+        "counted": _format_counts(targets, memories),
         "said": "",
         "left": visit.home.forgetting.floor_lines_quoting(targets, memories)[:_MAX_FORGET_ROWS],
         "files": sorted({item.run.path for item in targets if item.run.path})[:_MAX_FORGET_ROWS],

@@ -17,6 +17,7 @@ from perdure.access import fence
 from perdure.access.redact import mask
 from perdure.archive.memory_events import RIGHT, WRONG
 from perdure.context import Context, ContextPart
+from perdure.environ import LOCAL_ZONE
 from perdure.errors import UsageError
 from perdure.index import encoding
 from perdure.index.injections import Injection, UsageWeek
@@ -224,7 +225,7 @@ def _recall_again(visit: Visit, injection: Injection, message: PromptMessage) ->
     """Recall the same message once more, as of now, and explain what is left out."""
     recalled = visit.home.recall(
         message.text,
-        now=visit.now.astimezone(),
+        now=visit.now.astimezone(LOCAL_ZONE),
         cwd=message.project,
         session=message.session,
         explain=True,
@@ -263,7 +264,7 @@ def _find_earlier(visit: Visit, injection: Injection, name: str) -> str:
     earlier = visit.home.memories.injections.list_newest(
         session=injection.session, cue=name, before=injection.nonce, limit=1
     )
-    return f"at {units.format_time(earlier[0].at)}" if earlier else ""
+    return f"at {units.format_zoned_time(earlier[0].at)}" if earlier else ""
 
 
 def choose_mode(visit: Visit) -> str | None:
@@ -346,7 +347,7 @@ def _list_projects(visit: Visit, project: str | None) -> list[tuple[str, str]]:
 def _run_recall(visit: Visit, message: PromptMessage, as_of: datetime | None) -> dict[str, Any]:
     recalled = visit.home.recall(
         message.text,
-        now=visit.now.astimezone(),
+        now=visit.now.astimezone(LOCAL_ZONE),
         cwd=message.project,
         session=message.session,
         as_of=as_of,
@@ -393,7 +394,9 @@ def show_context(visit: Visit) -> HtmlPage:
         "made": None,
     }
     if message.strip():
-        full_context = visit.home.context(message, cwd=project, now=visit.now.astimezone(), mode=choose_mode(visit))
+        full_context = visit.home.context(
+            message, cwd=project, now=visit.now.astimezone(LOCAL_ZONE), mode=choose_mode(visit)
+        )
         values |= _split_context(full_context)
     return HtmlPage("context.html", values)
 

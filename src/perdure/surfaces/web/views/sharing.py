@@ -17,7 +17,7 @@ from perdure.sharing.grants import BEGINNING, TEAM_SIGN, GrantRecord
 from perdure.sharing.machines import Machine
 from perdure.surfaces import health_checks, units
 from perdure.surfaces.health_checks import count_covered_runs
-from perdure.surfaces.units import format_count, format_time
+from perdure.surfaces.units import format_count, format_zoned_time
 from perdure.surfaces.web import visits
 from perdure.surfaces.web.render import mask_name, to_key
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit
@@ -98,7 +98,7 @@ def describe_grant(grant_state: GrantRecord) -> str:
     grant = grant_state.grant
     if grant.scope == "run":
         return f"run {grant.value} and the runs below it"
-    since = f" since {format_time(grant.since_at)}" if grant.since_at and grant.since_at > BEGINNING else ""
+    since = f" since {format_zoned_time(grant.since_at)}" if grant.since_at and grant.since_at > BEGINNING else ""
     return f"{grant.scope} {grant.value}{since}"
 
 

@@ -37,7 +37,7 @@ from perdure.index.statistics import Growth, MonthGrowth, list_newest_measuremen
 from perdure.jobs import JobLog, JobResult
 from perdure.report import answers
 from perdure.report.answers import AnswerLogEntry
-from perdure.surfaces.units import format_count, format_size
+from perdure.surfaces.units import format_count, format_size, format_zoned_time
 from perdure.surfaces.web import render
 from perdure.surfaces.web.charts import Chart, ChartDrawing, ChartSeries, draw_chart
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit
@@ -365,7 +365,7 @@ def make_recall_chart(verdicts: Sequence[MeasurementVerdict]) -> ChartDrawing | 
         ChartSeries(name, tuple(measurement.figures["systems"]["recall"][name] for measurement in measurements))
         for name in _CHART_MEASURES
     )
-    names = tuple(f"{measurement.at:%Y-%m-%d %H:%M}" for measurement in measurements)
+    names = tuple(format_zoned_time(measurement.at) for measurement in measurements)
     return draw_chart(Chart("Recall over time", names, series, lambda share: f"{share:.1%}", "lines", top=1.0))
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from perdure.agent import job_definition, start_jobs
+from perdure.environ import LOCAL_ZONE
 from perdure.errors import IndexFault
 from perdure.index import catchup
-from perdure.jobs import LOCAL_ZONE, MAX_RUNS, JobLog
+from perdure.jobs import MAX_RUNS, JobLog
 from perdure.report import answers
 from perdure.service import builtin_jobs, clock, job_list
 from perdure.surfaces import health_checks
