@@ -108,7 +108,7 @@ class SpeakingPlan:
         for model, fit in self.fits.items():
             is_built_in = fit.limits == LimitsConfig(get_threshold(model), ENOUGH_COVERAGE)
             values: dict[str, bool | float | None] = (
-                {"relevance": None, "coverage": None} if is_built_in else dict(vars(fit.limits))
+                {"relevance": None, "coverage": None} if is_built_in else fit.limits._asdict()
             )
             changes["live", "limits", model] = values
         return changes

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import structs
 from rich.text import Text
 
 from perdure import config as settings
@@ -163,8 +164,8 @@ def _read_vector_status(home: Home) -> dict[str, Any]:
         status = home.upkeep.vector_status()
     except IndexFault as error:
         return {"state": error.code}
-    slabs = [vars(slab) for slab in status.slabs]
-    return {"state": "ready", **vars(status), "slabs": slabs}
+    slabs = list(map(structs.asdict, status.slabs))
+    return {"state": "ready", **structs.asdict(status), "slabs": slabs}
 
 
 def _print_status(shell: Shell, status: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ def _speak(shell: Shell, home: Path, plan: SpeakingPlan) -> None:
     """Write the limits and switch shadow off; say what changed and how to go back."""
     write_settings(home, plan.list_changes())
     if shell.as_json:
-        fits = {model: {**vars(fit.limits), **_count_fit(fit)} for model, fit in plan.fits.items()}
+        fits = {model: {**fit.limits._asdict(), **_count_fit(fit)} for model, fit in plan.fits.items()}
         shell.print_json({"config": str(home / FILE_NAME), "limits": fits, "too_few_answers": dict(plan.n_few)})
         return
     shell.out.print(f"Recall speaks from now on: live.shadow = false in {home / FILE_NAME}.", markup=False)

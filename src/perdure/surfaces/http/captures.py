@@ -13,11 +13,12 @@ import contextlib
 import hashlib
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec import structs
 from starlette.requests import ClientDisconnect, Request
 
 from perdure.archive.archive import Delta, StoreResult
@@ -83,7 +84,7 @@ def repeat_capture(call: HttpCall, run_id: str) -> HttpResponse:
     """
     result = _store_lines(call)
     with contextlib.suppress(NotFound):
-        result = replace(result, run_id=call.home.archive.get_entry(run_id).run_id)
+        result = structs.replace(result, run_id=call.home.archive.get_entry(run_id).run_id)
     return HttpResponse(_build_capture_body(result), 202, created_id=result.run_id or "")
 
 

@@ -9,9 +9,11 @@ and the last application can be undone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+
+from msgspec import structs
 
 from perdure import text
 from perdure.access import scan, shown_alerts
@@ -144,7 +146,7 @@ def _read_levels(visit: Visit, filters: MemoryFilter) -> list[Mapping[str, int]]
     """Return the parts at each level of the prefix with their memory counts, down to the first level without any."""
     levels = list[Mapping[str, int]]()
     for prefix in memory_display.list_prefixes(filters.prefix):
-        levels.append(visit.home.memories.count_subjects(replace(filters, prefix=prefix)))
+        levels.append(visit.home.memories.count_subjects(structs.replace(filters, prefix=prefix)))
         if not levels[-1]:
             break
     return levels
