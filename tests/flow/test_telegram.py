@@ -231,7 +231,8 @@ def test_stop_ends_what_was_said_before_it_and_nothing_after(home: Path, server:
         server.add_message(text)
     with RunningBot(home, ["Port 8443."]) as bot:
         wait_text(server, "Port 8443.")
-        assert server.list_texts() == ["I stop.", "Stopped before I began.", "Stopped before I began.", "Port 8443."]
+        said = ["I stop.", "Port 8443.", "Stopped before I began.", "Stopped before I began."]
+        wait_for(lambda: sorted(server.list_texts()) == said)
         assert len(bot.chat.asked) == 1
         wait_for(lambda: not Inbox(home).list_items())
         server.add_message("/stop")

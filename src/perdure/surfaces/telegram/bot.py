@@ -167,9 +167,10 @@ class TelegramBot:
                 log.append_entry(self._home, "failed", client="telegram", kind="update", code=type(error).__name__)
         items = [step for step in steps if isinstance(step, InboxItem)]
         self._inbox.store(items, [update["update_id"] for update in updates])
-        for step in steps:
+        for n, step in enumerate(steps):
             if isinstance(step, InboxItem):
-                self._find_chat(step.chat).submit(step)
+                is_stopped = any(isinstance(later, ChatToStop) and later.chat == step.chat for later in steps[n:])
+                self._find_chat(step.chat).submit(step, is_stopped=is_stopped)
             else:
                 is_stopped = self._find_chat(step.chat).stop_turns()
                 self._say(step, "I stop." if is_stopped else "Nothing runs.")

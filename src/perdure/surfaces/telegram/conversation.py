@@ -102,9 +102,11 @@ class ChatConversation:
 
     # from other threads -----------------------------------------------------------------------------------
 
-    def submit(self, item: InboxItem) -> None:
-        """Answer a message, after those before it."""
+    def submit(self, item: InboxItem, *, is_stopped: bool = False) -> None:
+        """Answer a message, after those before it. is_stopped: a /stop came with it, so it does not begin."""
         self._waiting.add(item.update_id)
+        if is_stopped:
+            self._stopped.add(item.update_id)
         self._items.put(item)
 
     def press(self, data: str, user: int) -> bool:
