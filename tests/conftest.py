@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,3 +37,13 @@ def object_address(object_server: ObjectServer, tmp_path: Path, monkeypatch: pyt
     for name, value in object_server.environment.items():
         monkeypatch.setenv(name, value)
     return f"s3://bucket/{tmp_path.name}"
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine in Berlin, whose clocks are put back at 03:00 of 2026-10-25, and on at 02:00 of 2026-03-29."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

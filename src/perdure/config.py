@@ -582,7 +582,7 @@ def _build_settings(settings_class: type[Any], table: Mapping[str, Any], *, pref
     values: dict[str, Any] = {}
     for name, value in table.items():
         place, setting = (settings_class, name), f"{prefix}{name}"
-        default, item_class = getattr(settings_class(), name), _ITEM_CLASSES.get(place)
+        default, item_class = settings_class._field_defaults[name], _ITEM_CLASSES.get(place)
         if item_class and isinstance(value, dict) and isinstance(default, dict):
             values[name] = {
                 key: _to_setting(item_class(), item, setting=f"{setting}.{key}") for key, item in value.items()

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
 from perdure import disk
 from perdure.archive import archive, manifest
@@ -55,7 +54,7 @@ _GROUP_RUNS, _GROUP_BYTES = 512, 32_000_000  # of another home, made durable tog
 UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
 
 
-class Merged(Struct, frozen=True):
+class Merged(msgspec.Struct, frozen=True):
     """What came in from another home."""
 
     n_runs: int
@@ -66,7 +65,7 @@ class Merged(Struct, frozen=True):
     n_without_effect: int = 0  # of the events: machines and grants, which count only in the home that made them
 
 
-class TakenAgain(Struct, frozen=True):
+class TakenAgain(msgspec.Struct, frozen=True):
     """The result of taking in again what was missing or damaged."""
 
     run_ids: tuple[str, ...]  # whole again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,19 @@ def test_samples_are_the_shipped_ones_unless_a_folder_exists(tmp_path: Path, mon
     assert import_._resolve_samples(Path("samples")) == SAMPLES
     (tmp_path / "samples").mkdir()
     assert import_._resolve_samples(Path("samples")) == Path("samples")
+
+
+def test_an_import_parses_each_run_once(opened, monkeypatch) -> None:
+    """The index and the rules of statements read the runs in turn, though not one whole run stays in memory."""
+    monkeypatch.setattr("perdure.archive.archive._CACHED_TURN_BYTES", 0)
+    home = opened()
+    parse, n_parsed = home.archive._parse, Counter[str]()
+
+    def count(run, lines):
+        n_parsed[run.run_id] += 1
+        return parse(run, lines)
+
+    monkeypatch.setattr(home.archive, "_parse", count)
+    home.import_files([SAMPLES])
+    assert len(n_parsed) > 3 and set(n_parsed.values()) == {1}
+    assert not home.archive._typed_turns

@@ -1,6 +1,5 @@
 """The time zone of the machine."""
 
-import time
 from datetime import UTC, date, datetime
 
 import pytest
@@ -8,15 +7,7 @@ import pytest
 from perdure.environ import LOCAL_ZONE, local_now
 from perdure.recall.times import find_times
 
-
-@pytest.fixture(autouse=True)
-def berlin(monkeypatch):
-    """A machine in Berlin: in summer two hours ahead of UTC, in winter one."""
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("berlin")
 
 
 def test_the_zone_of_now_has_the_offsets_of_other_days():

@@ -1,7 +1,6 @@
 """The log of job runs, and the times at which a job is due."""
 
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -146,16 +145,6 @@ def test_never_is_never():
 def test_invalid_expression_is_named(wrong):
     with pytest.raises(ConfigFault, match=r"jobs\.pack"):
         check_expression(wrong, name="jobs.pack")
-
-
-@pytest.fixture(name="berlin")
-def fixture_berlin(monkeypatch):
-    """A machine in Berlin, whose clocks are put back at 03:00 of 2026-10-25, and on at 02:00 of 2026-03-29."""
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("berlin")

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from perdure import disk
 from perdure.archive import injections, manifest, merge, run_files
@@ -37,7 +36,8 @@ from perdure.types import Line, Origin, ParsedLines, Run, Source, Turn
 FORMAT = 1
 _CACHED_MANIFESTS = 8
 _CACHED_TURN_BYTES = 4_000_000  # of runs, whose turns stay in memory: the index and the memories read them in turn
-_CACHED_TYPED_CHARS = 2_000_000  # of what persons typed, in about 500 MB of transcripts
+_HELD_RUNS = 500  # whose typed turns wait for the rules of statements
+_MAX_HELD_CHARS = 10_000  # of such a run; one with more is parsed again
 _MIN_CACHED_BYTES = 2_000  # that a run counts for: the objects of a small one are larger than its bytes
 _FILL_RUNS = 5000  # rows in one transaction when the ledger is rebuilt
 _PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
@@ -66,7 +66,7 @@ class Delta:
     parent_run_id: str | None = None
 
 
-class StoreResult(Struct, frozen=True):
+class StoreResult(msgspec.Struct, frozen=True):
     """The result of storing one delta."""
 
     outcome: Outcome  # stored; already stored; accepted up to `to_offset` (send the rest); diverged; gap
@@ -93,8 +93,7 @@ class Archive:
         self._tool_injections: dict[str, injections.ToolInjections] = {}  # by user
         self._turns: dict[tuple[str, int | None], tuple[Run, ParsedLines]] = {}  # by run id and change, oldest first
         self._n_cached_bytes = 0  # of these runs
-        self._typed_turns: dict[tuple[str, int | None], tuple[Run, list[Turn]]] = {}  # not taken yet, oldest first
-        self._n_typed_chars = 0  # of these turns
+        self._typed_turns: dict[tuple[str, int | None], tuple[Run, list[Turn]]] = {}  # the same; not taken yet
         self._check_format(writable=writable)
         self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
         if self.ledger.is_new:
@@ -452,30 +451,26 @@ class Archive:
             run, lines = self.read_checked_lines(entry)
             self._turns[key] = run, remove_injected(self._parse(run, lines), partial(self.read_injected_blocks, run))
             self._n_cached_bytes += _count_cached_bytes(run)
-            self._keep_typed_turns(key, *self._turns[key])
             while len(self._turns) > 1 and self._n_cached_bytes > _CACHED_TURN_BYTES:
                 oldest_run, _ = self._turns.pop(next(iter(self._turns)))
                 self._n_cached_bytes -= _count_cached_bytes(oldest_run)
         return self._turns[key]
 
+    def hold_typed_turns(self, entry: LedgerEntry, run: Run, parsed: ParsedLines) -> None:
+        """Keep what persons typed in a run in memory until it is taken, so that an import parses each run once."""
+        typed_turns = _list_typed(parsed)
+        if sum(len(part.text) for turn in typed_turns for part in turn.parts) <= _MAX_HELD_CHARS:
+            self._typed_turns[entry.run_id, entry.change] = run, typed_turns
+        if len(self._typed_turns) > _HELD_RUNS:
+            del self._typed_turns[next(iter(self._typed_turns))]
+
     def take_typed_turns(self, entry: LedgerEntry) -> tuple[Run, list[Turn]]:
-        """Return a run and the turns that a person typed in it. Raises DamagedRun.
-
-        They stay in memory until they are taken, when the whole run has left it: so an import parses each run once.
-        """
-        run, typed_turns = self._typed_turns.pop((entry.run_id, entry.change), (None, []))
-        self._n_typed_chars -= _count_chars(typed_turns)
-        if run is None:
-            run, parsed = self.read_turns(entry)
-            typed_turns = _list_typed(parsed)
-        return run, typed_turns
-
-    def _keep_typed_turns(self, key: tuple[str, int | None], run: Run, parsed: ParsedLines) -> None:
-        self._typed_turns[key] = run, _list_typed(parsed)
-        self._n_typed_chars += _count_chars(self._typed_turns[key][1])
-        while self._n_typed_chars > _CACHED_TYPED_CHARS:
-            _, oldest_turns = self._typed_turns.pop(next(iter(self._typed_turns)))
-            self._n_typed_chars -= _count_chars(oldest_turns)
+        """Return a run and the turns that persons typed in it, and hold them no longer. Raises DamagedRun."""
+        held = self._typed_turns.pop((entry.run_id, entry.change), None)
+        if held is not None:
+            return held
+        run, parsed = self.read_turns(entry)
+        return run, _list_typed(parsed)
 
     def _find_moved_entry(self, entry: LedgerEntry) -> LedgerEntry:
         """Return the entry of a run that another process packed meanwhile. Raises DamagedRun when its files are
@@ -834,7 +829,3 @@ def _count_cached_bytes(run: Run) -> int:
 
 def _list_typed(parsed: ParsedLines) -> list[Turn]:
     return [turn for turn in parsed.turns if turn.author == "person" and not turn.is_summary]
-
-
-def _count_chars(turns: Iterable[Turn]) -> int:
-    return sum(len(part.text) for turn in turns for part in turn.parts)

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from perdure import text
 from perdure.access.redact import mask
@@ -40,7 +39,7 @@ from perdure.types import OWN_RUNTIME, Line, Memory, Run, Source, Span, Turn
 _EVENT_TURNS = 2000  # turns named in one event: a line of the journal stays below a few megabytes
 
 
-class ForgetTarget(Struct, frozen=True):
+class ForgetTarget(msgspec.Struct, frozen=True):
     """One turn, or the lines of a run around its turns, that is about to be forgotten."""
 
     turn_id: str
@@ -305,7 +304,7 @@ def has_no_overlap(_: Span) -> bool:
     return False
 
 
-class ForgottenItems(Struct, frozen=True):
+class ForgottenItems(msgspec.Struct, frozen=True):
     """Everything of one user that is forgotten, as memories and floor pages refer to it."""
 
     tombstones: Tombstones

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from perdure.archive import host_questions
 from perdure.archive.journal import (
@@ -40,7 +39,7 @@ TOOL_RUNTIME = "mcp"  # runtime of what a model requested through a tool: its se
 RESET = "context-reset"
 
 
-class InjectedContext(Struct, frozen=True):
+class InjectedContext(msgspec.Struct, frozen=True):
     """The content that a session has received since its context was last emptied."""
 
     turns: frozenset[str] = frozenset()

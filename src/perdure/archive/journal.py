@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from perdure.archive import manifest
 from perdure.disk import append_line, lock_file, make_folder, replace_file, write_file
@@ -65,7 +64,7 @@ class JournalEvent(msgspec.Struct, frozen=True, omit_defaults=False):
         return datetime.fromisoformat(self.at.partition("#")[0])
 
 
-class JournalDamage(Struct, frozen=True):
+class JournalDamage(msgspec.Struct, frozen=True):
     """A line of the journal that differs from what was written."""
 
     path: Path

@@ -250,6 +250,7 @@ def _project_in_parts(
         is_whole = has_run_id(index, entry.run_id) and not is_in_parts(index, entry.run_id)
         if not (is_whole and has_run(index, archive.read_run(entry))):
             run, parsed = archive.read_turns(entry)
+            archive.hold_typed_turns(entry, run, parsed)
             rows = projection.project_run(run, parsed)
             n_chunks = write_run_in_parts(index, run, parsed, rows, part_s=_PART_S, is_valid=is_valid)
             if n_chunks is None:
@@ -272,6 +273,7 @@ def project_run(index: IndexConnection, archive: Archive, entry: LedgerEntry) ->
 
     started_s = time.perf_counter()
     run, parsed = archive.read_turns(entry)
+    archive.hold_typed_turns(entry, run, parsed)
     n_chunks = write_run(index, run, parsed, projection.project_run(run, parsed))
     took_ms = (time.perf_counter() - started_s) * 1000
     return ProjectedRun(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms)

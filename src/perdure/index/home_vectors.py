@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from perdure.config import EmbedderConfig
 from perdure.disk import lock_file
@@ -35,7 +34,7 @@ _EMBED_WAIT_S = 15.0  # for somebody who embeds; the resident home does it for s
 _CHECK_TEXT = "The harbour master signs the tide table."
 
 
-class SlabStatus(Struct, frozen=True):
+class SlabStatus(msgspec.Struct, frozen=True):
     """The progress of the vectors of one model."""
 
     tag: str
@@ -46,7 +45,7 @@ class SlabStatus(Struct, frozen=True):
     answers: bool  # True if searches use it
 
 
-class VectorStatus(Struct, frozen=True):
+class VectorStatus(msgspec.Struct, frozen=True):
     """The state of all vectors, and of what waits for one."""
 
     model: str  # tag of the configured embedder, "" for none
@@ -57,7 +56,7 @@ class VectorStatus(Struct, frozen=True):
     waiting_s: float | None  # age of the oldest capture that is not embedded
 
 
-class PendingQueryVector(Struct, frozen=True):
+class PendingQueryVector(msgspec.Struct, frozen=True):
     """Queries that are being embedded, and the vectors with which they may be compared."""
 
     space: VectorSpace

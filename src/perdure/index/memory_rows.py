@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from perdure import text
 from perdure.access.redact import mask
@@ -280,7 +279,7 @@ _ORDER_SQL: dict[MemoryOrder, str] = {  # the same orders as the indexes of the 
 }
 
 
-class MemoryFilter(Struct, frozen=True):
+class MemoryFilter(msgspec.Struct, frozen=True):
     """Filters of a list of memories. A field that is left out narrows nothing."""
 
     prefix: str = ""  # of the folded path, by whole parts

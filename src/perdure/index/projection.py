@@ -7,8 +7,8 @@ survives in two halves.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 
 from perdure import text
@@ -29,7 +29,6 @@ MAX_TITLE_CHARS = 200
 MAX_FACT_CHARS = 500  # of the text of a fact of action; a longer command is not told
 MAX_FACET_CHARS = 500  # of a file, tool or name that is asked for; the keys of a database are limited, too
 _SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
-_mask_part = lru_cache(maxsize=4)(mask)  # what is cut into chunks is searched for names next
 _CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
 
 
@@ -98,7 +97,8 @@ def find_filter_role(runtime: str, turn: Turn) -> str:
 
 def _build_turn_row(run: Run, turn: Turn, facts: Sequence[FactDraft]) -> TurnRow:
     identifier = make_turn_id(run.source, turn.offset)
-    chunks = tuple(_split_into_chunks(identifier, turn.parts))
+    mask_once = cache(mask)  # what is cut into chunks is searched for names, too
+    chunks = tuple(_split_into_chunks(identifier, turn.parts, mask_once))
     first_text = next((chunk.text for chunk in chunks if chunk.kind == "text"), "")
     is_said = turn.author in ("person", "agent") and bool(first_text)
     own_copy_key = compute_copy_key(run.source.user, run.source.runtime, turn.native_id) if turn.native_id else None
@@ -108,7 +108,7 @@ def _build_turn_row(run: Run, turn: Turn, facts: Sequence[FactDraft]) -> TurnRow
         turn=turn,
         stated_ms=to_ms(turn.stated_at),
         chunks=chunks,
-        facets=tuple(dict.fromkeys(_list_facets(turn))),
+        facets=tuple(dict.fromkeys(_list_facets(turn, mask_once))),
         thread=_hash_to_number(f"{run.source.key}\0{turn.thread}"),
         is_said=is_said,
         filter_role=find_filter_role(run.source.runtime, turn),
@@ -149,10 +149,10 @@ def _find_speaker(words: str) -> str:
     return match[1] if match else ""
 
 
-def _split_into_chunks(identifier: str, parts: Sequence[Part]) -> Iterator[ChunkRow]:
+def _split_into_chunks(identifier: str, parts: Sequence[Part], mask_text: Callable[[str], str]) -> Iterator[ChunkRow]:
     n = 0
     for kind, kind_text in _join_parts(parts):
-        masked = _mask_part(kind_text)
+        masked = mask_text(kind_text)
         for low, high in text.split(masked, max_chars=CHUNK_CHARS, overlap_chars=OVERLAP_CHARS):
             yield ChunkRow(n, kind, masked[low:high], _hash_to_number(f"{identifier}/{n}"))
             n += 1
@@ -197,12 +197,12 @@ def _calls_web(part: Part) -> bool:
     return part.kind == "call" and calls_web(part.name, part.text) and not _writes_memory(part)
 
 
-def _list_facets(turn: Turn) -> Iterator[tuple[str, str]]:
+def _list_facets(turn: Turn, mask_text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     """Yield (kind, value) of what a turn can be filtered by. Nobody asks for a value that is longer than a path."""
-    return (facet for facet in _list_all_facets(turn) if len(facet[1]) <= MAX_FACET_CHARS)
+    return (facet for facet in _list_all_facets(turn, mask_text) if len(facet[1]) <= MAX_FACET_CHARS)
 
 
-def _list_all_facets(turn: Turn) -> Iterator[tuple[str, str]]:
+def _list_all_facets(turn: Turn, mask_text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     if any(map(_writes_memory, turn.parts)):
         yield OWN_WRITE
     if any(map(_calls_web, turn.parts)):
@@ -214,7 +214,7 @@ def _list_all_facets(turn: Turn) -> Iterator[tuple[str, str]]:
     if turn.role in ("user", "assistant") and not turn.is_summary:
         for part in turn.parts:
             if part.kind == "text":
-                yield from (("entity", name) for name in text.entities(_mask_part(part.text)))
+                yield from (("entity", name) for name in text.entities(mask_text(part.text)))
 
 
 def _hash_to_number(key: str) -> int:

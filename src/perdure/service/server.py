@@ -171,8 +171,8 @@ class HomeServer:
             stop_event.wait(_STAND_IN_S)
 
     def _list_loops(self) -> list[tuple[str, Callable[[threading.Event], None]]]:
-        n_loops = self.intervals.n_query_workers
-        query_loops = [(f"asker-{n}", partial(self.query_worker.run, place=n)) for n in range(n_loops)]
+        places = range(self.intervals.n_query_workers)
+        query_loops = [(f"asker-{place}", partial(self.query_worker.run, place=place)) for place in places]
         return [
             *query_loops,
             ("tools", self.tool_worker.run),

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
 
 from perdure.archive.journal import (
     FilePosition,
@@ -279,7 +278,7 @@ _INVISIBLE_CATEGORIES = (
 )  # control, format, half of a surrogate pair, line or paragraph separator
 
 
-class Review(Struct, frozen=True):
+class Review(msgspec.Struct, frozen=True):
     """The word of a reviewer about a note."""
 
     is_accepted: bool
@@ -305,7 +304,7 @@ class GrantRecord:
         return is_reviewed and not is_ended and (until_at is None or now < until_at)
 
 
-class TeamMember(Struct, frozen=True):
+class TeamMember(msgspec.Struct, frozen=True):
     """A user who reads what is shared with a team."""
 
     user: str
@@ -314,7 +313,7 @@ class TeamMember(Struct, frozen=True):
     added_by: str
 
 
-class Team(Struct, frozen=True):
+class Team(msgspec.Struct, frozen=True):
     """A named list of users with whom others share by one grant."""
 
     name: str

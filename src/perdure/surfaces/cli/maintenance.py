@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import structs
 from rich.text import Text
 
 from perdure import config as settings
@@ -164,8 +163,8 @@ def _read_vector_status(home: Home) -> dict[str, Any]:
         status = home.upkeep.vector_status()
     except IndexFault as error:
         return {"state": error.code}
-    slabs = list(map(structs.asdict, status.slabs))
-    return {"state": "ready", **structs.asdict(status), "slabs": slabs}
+    slabs = list(map(msgspec.structs.asdict, status.slabs))
+    return {"state": "ready", **msgspec.structs.asdict(status), "slabs": slabs}
 
 
 def _print_status(shell: Shell, status: dict[str, Any]) -> None:

@@ -153,14 +153,15 @@ class HttpApi:
         if wait_s := self.wrong_secret_rates.take_token(address, self.now_s()):
             message = "Too many refused requests from this address."
             raise refuse_for_now("too-many", message, after_s=wait_s, status=429)
+        is_wrong = False
         try:
             yield
         except IdentityFault:
+            is_wrong = True
             raise
-        except BaseException:
-            self.wrong_secret_rates.give_back(address)
-            raise
-        self.wrong_secret_rates.give_back(address)
+        finally:
+            if not is_wrong:
+                self.wrong_secret_rates.give_back(address)
 
     async def _answer_with_body(
         self,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-from msgspec import structs
 from starlette.requests import ClientDisconnect, Request
 
 from perdure.archive.archive import Delta, StoreResult
@@ -84,7 +83,7 @@ def repeat_capture(call: HttpCall, run_id: str) -> HttpResponse:
     """
     result = _store_lines(call)
     with contextlib.suppress(NotFound):
-        result = structs.replace(result, run_id=call.home.archive.get_entry(run_id).run_id)
+        result = msgspec.structs.replace(result, run_id=call.home.archive.get_entry(run_id).run_id)
     return HttpResponse(_build_capture_body(result), 202, created_id=result.run_id or "")
 
 
