@@ -39,7 +39,7 @@ class Ranking:
 
 
 LONG_MESSAGE_CHARS = 400  # of a message; of a longer one the queries are embedded
-N_EMBEDDED_WORDS = 32  # of a message: more cost time and find nothing more (docs/evaluation/recall.md)
+N_EMBEDDED_WORDS = 32  # of a message: more cost time, and found nothing more (docs/evaluation/recall.md)
 PlanVectors: TypeAlias = "Matrix | Callable[[], Matrix | None] | None"  # a function waits for them
 
 
