@@ -140,7 +140,7 @@ def _read_marks(home: Path) -> list[Any]:
 
 
 def _load_rules(home: Path) -> CaptureRules:
-    from perdure import config  # tomllib and its settings: a hook pays for them once, not each time
+    from perdure import config  # tomllib and the settings: a hook pays for them once, not each time
 
     settings = config.load(home)
     return make_rules(home, settings, user=settings.user, user_home=find_user_home())
