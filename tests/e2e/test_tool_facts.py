@@ -87,11 +87,16 @@ def test_what_one_client_learned_another_is_told_at_its_call(asker, client, home
     calls = [SHELL["claude-code"].format("tidecheck --all"), SHELL["claude-code"].format("tools/tidecheck --all")]
     assert first.say("\n".join(["Check the tides.", *calls, "@say All is well."])).status == 0
     wait_for_facts(home, 2)
-    n_before = len(model.requests)
-    assert second.say(f"Check them.\n{SHELL[asker].format('tidecheck --all')}\n@say Seen.").status == 0
-    body = json.dumps(main_requests(model.requests[n_before:])[-1])
-    (told,) = set(re.findall(r"`tidecheck --all` failed here.{0,200}?this worked: `tools/tidecheck --all`", body))
-    assert "command not found" in told or ("not found" in told and len(told.encode()) <= MAX_BLOCK_BYTES)
+    told: set[str] = set()
+    for _ in range(3):  # a call that the resident home answers after 300 ms, on a busy machine, is told nothing
+        n_before = len(model.requests)
+        assert second.say(f"Check them.\n{SHELL[asker].format('tidecheck --all')}\n@say Seen.").status == 0
+        body = json.dumps(main_requests(model.requests[n_before:])[-1])
+        told = set(re.findall(r"`tidecheck --all` failed here.{0,200}?this worked: `tools/tidecheck --all`", body))
+        if told:
+            break
+    (told_text,) = told
+    assert "not found" in told_text and len(told_text.encode()) <= MAX_BLOCK_BYTES
     n_before = len(model.requests)
     done = second.say(f"And this?\n{SHELL[asker].format('echo nothing-known')}\n@say Seen.")
     assert done.status == 0, done

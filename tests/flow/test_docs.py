@@ -21,7 +21,7 @@ import pytest
 
 import perdure
 from perdure.agent.job_definition import JobDefinition, parse_job
-from perdure.config import Config
+from perdure.config import _ITEM_CLASSES, Config
 from perdure.surfaces.cli import _COMMANDS
 from perdure.workflow.tier_setup import read_env_file
 from rig.athena_server import AthenaServer
@@ -413,16 +413,16 @@ def test_every_command_is_in_the_reference() -> None:
 
 def settings(table: Any, lead: str = "") -> Iterator[str]:
     """The names of all settings, tables within tables included."""
-    for field in dataclasses.fields(table):
-        value = getattr(table, field.name)
-        if each := field.metadata.get("each"):
-            key = {"sources": "NAME", "delivery": "NAME", "effort": "JOB"}.get(field.name, "MODEL")
-            name = f"{lead}{field.name}.{key}"
-            yield from settings(each(), f"{name}.") if dataclasses.is_dataclass(each) else [name]
-        elif dataclasses.is_dataclass(value):
-            yield from settings(value, f"{lead}{field.name}.")
+    for name, value in table._asdict().items():
+        item_class = _ITEM_CLASSES.get((type(table), name))
+        if item_class and isinstance(value, dict):
+            key = {"sources": "NAME", "delivery": "NAME", "effort": "JOB"}.get(name, "MODEL")
+            keyed = f"{lead}{name}.{key}"
+            yield from settings(item_class(), f"{keyed}.") if hasattr(item_class, "_fields") else [keyed]
+        elif hasattr(value, "_fields"):
+            yield from settings(value, f"{lead}{name}.")
         else:
-            yield lead + field.name
+            yield lead + name
 
 
 def test_every_setting_is_documented() -> None:
