@@ -183,12 +183,27 @@ def index_terms(text: str) -> str:
     return f"{spaced}\n{' '.join(parts)}" if parts else spaced
 
 
+def part_scripts(text: str) -> tuple[str, str]:
+    """Return the text without the runs of scripts without spaces, and those runs (NFKC), a line each.
+
+    >>> part_scripts("用SQLite数据库")
+    (' SQLite ', '用\\n数据库')
+    """
+    if text.isascii() or not _ANY.search(text):
+        return text, ""
+    narrow = _to_narrow(text)
+    return _RUN.sub(" ", narrow), unicodedata.normalize("NFKC", "\n".join(_RUN.findall(narrow)))
+
+
 def _to_bigram_text(text: str) -> str:
     """Return the text with bigrams for scripts without spaces; the same object if it has none."""
     if text.isascii() or not _ANY.search(text):
         return text
-    narrow = _WIDE_RUN.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text)
-    return _RUN.sub(lambda m: f" {' '.join(_to_bigrams(m[0]))} ", narrow)
+    return _RUN.sub(lambda m: f" {' '.join(_to_bigrams(m[0]))} ", _to_narrow(text))
+
+
+def _to_narrow(text: str) -> str:
+    return _WIDE_RUN.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text)
 
 
 # A capital inside a word, behind a small letter or before one, and the rest of the word.
@@ -221,7 +236,7 @@ def _to_bigrams(run: str) -> list[str]:
     code points would then carry no meaning.
     """
     composed = unicodedata.normalize("NFKC", run)
-    letters = _CLUSTER.findall(composed)
+    letters = composed if composed.isalnum() else _CLUSTER.findall(composed)  # without marks each is a cluster
     return [a + b for a, b in pairwise(letters)] or [composed]
 
 
@@ -297,7 +312,7 @@ def _split_word_terms(word: str) -> Iterator[str]:
     if word.isascii() or not _ANY.search(word):
         yield _lower_like_fts(word)
         return
-    narrow = _WIDE_RUN.sub(lambda m: unicodedata.normalize("NFKC", m[0]), word)
+    narrow = _to_narrow(word)
     offset = 0
     for run in _RUN.finditer(narrow):
         yield from (_lower_like_fts(m[0]) for m in re.finditer(_WORD, narrow[offset : run.start()]))

@@ -192,14 +192,19 @@ def find_held_stems(stems: frozenset[str], candidate_text: str) -> frozenset[str
     >>> sorted(find_held_stems(frozenset({"port", "usage", "art"}), "Ports of CalculateTokenUsage, important"))
     ['port', 'usage']
     """
-    if not candidate_text.isascii():
+    spaced_text, runs = text.part_scripts(candidate_text)
+    if not runs.replace("\n", "").isalnum() and runs:  # with marks, each letter is a word
         return stems & extract_stems(candidate_text)
-    lowered = candidate_text.lower()
-    inside = [stem for stem in stems if stem in lowered]
-    held_stems = frozenset(stem for stem in inside if _has_word(lowered, stem))
+    lines = f"\n{runs}\n"
+    lowered = spaced_text.lower()
+    inside = [stem for stem in stems if stem in lowered or stem in runs]
+    held_stems = frozenset(
+        stem for stem in inside
+        if _has_word(lowered, stem) or (len(stem) == PAIR_CHARS and stem in runs) or f"\n{stem}\n" in lines
+    )  # fmt: skip
     if len(held_stems) == len(inside):
         return held_stems
-    return held_stems | (stems & set(map(stem, text.find_camel_parts(candidate_text))))
+    return held_stems | (stems & set(map(stem, text.find_camel_parts(spaced_text))))
 
 
 def _has_word(lowered: str, word_stem: str) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from perdure import text
 from perdure.index.fuse import Scores
 from perdure.recall.candidates import TurnFact
-from perdure.recall.judge import extract_query_words, extract_stems
+from perdure.recall.judge import extract_query_words, extract_stems, find_held_stems, find_held_words
 from perdure.regex import lazy_re
 from perdure.types import Cue, Plan, Recalled
 
@@ -111,7 +111,7 @@ def cut_excerpt(full_text: str, query_stems: frozenset[str], n_chars: int) -> st
         plain_text[start:end].strip()
         for start, end in text.split(plain_text, max_chars=n_chars - 2, overlap_chars=n_chars // 4)
     ]
-    best_number = max(range(len(pieces)), key=lambda n: (len(query_stems & extract_stems(pieces[n])), -n))
+    best_number = max(range(len(pieces)), key=lambda n: (len(find_held_stems(query_stems, pieces[n])), -n))
     lead = text.ELLIPSIS if best_number else ""
     tail = text.ELLIPSIS if best_number < len(pieces) - 1 else ""
     return f"{lead}{pieces[best_number]}{tail}"
@@ -128,8 +128,9 @@ _MAX_WORDS_NAMED = 6
 
 def find_matching_words(candidate_text: str, plan: Plan) -> tuple[str, ...]:
     """Return the words of a message that a text holds, in any of their forms."""
-    held_stems = extract_stems(candidate_text)
-    return tuple(word for word in extract_query_words(plan.question) if extract_stems(word) <= held_stems)
+    words = extract_query_words(plan.question)
+    held_words = find_held_words(words, {"": candidate_text})[""]
+    return tuple(word for word in words if word in held_words)
 
 
 def explain_cue(

@@ -179,7 +179,7 @@ def restore_cue(reason: CueReason, source: Sequence[Hit] | Memory | None, plan: 
 
 def _restore_turn(reason: CueReason, pieces: Sequence[Hit], plan: Plan, reader: str) -> Cue:
     stems = _list_stems(plan)
-    hit = max(pieces, key=lambda piece: len(stems & judge.extract_stems(piece.text)))
+    hit = max(pieces, key=lambda piece: len(judge.find_held_stems(stems, piece.text)))
     fact = TurnFact(hit.role, hit.stated_at, hit.kind == "text")
     return Cue(
         hit.turn_id,

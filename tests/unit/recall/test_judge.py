@@ -232,7 +232,20 @@ FORMS = st.sampled_from(
         "run-time",
         "über",
         "Überport",
+        "ports — “usage”…",
         "数据库",
+        "数据",
+        "库",
+        "用SQLite数据库",
+        "ＳＱＬ数据，库の",
+        "か\u3099き",
+        "が",
+        "한국어는",
+        "ﾃﾞｰﾀ",
+        "ที่นี่",
+        "กา",
+        "⼀数",
+        "ヿ",
         "a",
         "bus",
         "buses",
@@ -242,7 +255,7 @@ FORMS = st.sampled_from(
 )
 
 
-@given(parts=st.lists(FORMS, max_size=8), asked=st.lists(FORMS, min_size=1, max_size=4), gap=st.sampled_from(" _.\n-"))
+@given(parts=st.lists(FORMS, max_size=8), asked=st.lists(FORMS, min_size=1, max_size=4), gap=st.sampled_from(["", *" _.\n-—"]))
 def test_held_stems_are_those_of_all_words(parts, asked, gap):
     """The short way through a text finds what stemming all its words finds."""
     candidate_text = gap.join(parts)
