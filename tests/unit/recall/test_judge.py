@@ -255,7 +255,10 @@ FORMS = st.sampled_from(
 )
 
 
-@given(parts=st.lists(FORMS, max_size=8), asked=st.lists(FORMS, min_size=1, max_size=4), gap=st.sampled_from(["", *" _.\n-—"]))
+GAPS = st.sampled_from(("", *" _.\n-—"))
+
+
+@given(parts=st.lists(FORMS, max_size=8), asked=st.lists(FORMS, min_size=1, max_size=4), gap=GAPS)
 def test_held_stems_are_those_of_all_words(parts, asked, gap):
     """The short way through a text finds what stemming all its words finds."""
     candidate_text = gap.join(parts)
