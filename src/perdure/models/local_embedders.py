@@ -203,6 +203,7 @@ def read_vocabulary(name: str, *, folder: Path = WEIGHTS_FOLDER) -> list[str]:
 # MiniLM -------------------------------------------------------------------------------------------------------
 
 MINILM_MODEL, MINILM_VOCABULARY = "minilm-l6-v2-int8.onnx", "minilm-vocab.txt"
+MINILM_GRAPH = "minilm-l6-v2-int8.graph.onnx"  # the model with its matrices by reference to MINILM_MODEL
 MINILM_NAME = "all-minilm-l6-v2-int8"
 MINILM_DIMENSION = 384
 MINILM_MAX_TOKENS = 256  # the model's trained length, with the two control tokens
@@ -211,7 +212,8 @@ _BEGIN, _END = 101, 102  # [CLS] and [SEP]
 
 def is_minilm_available(folder: Path = WEIGHTS_FOLDER) -> bool:
     """Return True if onnxruntime and the weights are there; neither is loaded."""
-    return importlib.util.find_spec("onnxruntime") is not None and has_weights(MINILM_MODEL, folder=folder)
+    has_both = has_weights(MINILM_MODEL, folder=folder) and has_weights(MINILM_GRAPH, folder=folder)
+    return has_both and importlib.util.find_spec("onnxruntime") is not None
 
 
 class MiniLM:
@@ -260,11 +262,7 @@ class MiniLM:
     def _get_session(self) -> Any:
         if self._session is None:
             early = _early_sessions.pop(self._folder, None)
-            self._session = (
-                early.result()
-                if early
-                else _open_session(check_weights(MINILM_MODEL, folder=self._folder), self._threads)
-            )
+            self._session = early.result() if early else _open_session(self._folder, self._threads)
         return self._session
 
 
@@ -295,16 +293,18 @@ def begin_loading(config: EmbedderConfig, *, folder: Path = WEIGHTS_FOLDER) -> N
 
 def _load_early(future: Future[Any], folder: Path, threads: int) -> None:
     try:
-        future.set_result(_open_session(check_weights(MINILM_MODEL, folder=folder), threads, is_for_one_text=True))
+        future.set_result(_open_session(folder, threads, is_for_one_text=True))
     except Exception as error:  # noqa: BLE001 - whoever needs the session gets it
         future.set_exception(error)
 
 
-def _open_session(model: Path, threads: int, *, is_for_one_text: bool = False) -> Any:
+def _open_session(folder: Path, threads: int, *, is_for_one_text: bool = False) -> Any:
     """Open an onnxruntime session that keeps no processor busy between runs and writes nothing to the terminal.
 
-    It gets the path of the model: of bytes it keeps a second copy for as long as it lives.
+    It gets the path of the graph, whose matrices it maps from the model's file instead of copying them.
     """
+    check_weights(MINILM_MODEL, folder=folder)
+    graph = check_weights(MINILM_GRAPH, folder=folder)
     onnxruntime = _import_runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = max(1, threads)
@@ -316,7 +316,7 @@ def _open_session(model: Path, threads: int, *, is_for_one_text: bool = False) -
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if is_for_one_text:
         options.add_session_config_entry("session.disable_prepacking", "1")
-    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
 def _import_runtime() -> Any:

@@ -175,6 +175,38 @@ def test_a_session_that_was_begun_early_gives_the_same_bits(built):
     assert local_embedders._early_sessions == {}
 
 
+def test_matrices_are_mapped_from_the_file_of_the_whole_model(built):
+    """A process of its own: it gives the bits of the whole model, opened as one file, and has that file mapped."""
+    code = """
+import sys
+from pathlib import Path
+import numpy as np
+import onnxruntime
+from perdure.models import local_embedders as own
+model = own.MiniLM()
+(found,) = model.embed(["The tide table is signed at noon."], "query")
+options = onnxruntime.SessionOptions()
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+maps = Path("/proc/self/maps")
+is_mapped = own.MINILM_MODEL in maps.read_text() if maps.exists() else True
+whole = onnxruntime.InferenceSession(str(own.WEIGHTS_FOLDER / own.MINILM_MODEL), options)
+expected = own._run_model(whole, model._to_token_ids("The tide table is signed at noon."))
+print(is_mapped, bool((found == expected).all()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True\n", done.stderr
+
+
+def test_a_graph_that_is_not_the_pinned_one_is_refused(built, tmp_path):
+    for name in (local_embedders.MINILM_MODEL, local_embedders.MINILM_VOCABULARY):
+        (tmp_path / name).symlink_to(local_embedders.WEIGHTS_FOLDER / name)
+    assert choose_embedder(EmbedderConfig(), folder=tmp_path).notice == NOTICE_NO_WEIGHTS  # without the graph
+    graph = (local_embedders.WEIGHTS_FOLDER / local_embedders.MINILM_GRAPH).read_bytes()
+    (tmp_path / local_embedders.MINILM_GRAPH).write_bytes(graph.replace(b"location", b"locatiom", 1))
+    with pytest.raises(WeightsDamaged):
+        MiniLM(folder=tmp_path).embed(["a"], "query")
+
+
 def test_nothing_is_begun_early_for_other_settings(built, tmp_path):
     for kind in ("static", "off"):
         local_embedders.begin_loading(EmbedderConfig(kind=kind))
@@ -186,9 +218,8 @@ def test_what_fails_early_is_raised_at_the_first_text(built, tmp_path):
     size = (local_embedders.WEIGHTS_FOLDER / local_embedders.MINILM_MODEL).stat().st_size
     with (tmp_path / local_embedders.MINILM_MODEL).open("wb") as file:
         file.truncate(size)
-    (tmp_path / local_embedders.MINILM_VOCABULARY).symlink_to(
-        local_embedders.WEIGHTS_FOLDER / local_embedders.MINILM_VOCABULARY
-    )
+    for name in (local_embedders.MINILM_GRAPH, local_embedders.MINILM_VOCABULARY):
+        (tmp_path / name).symlink_to(local_embedders.WEIGHTS_FOLDER / name)
     local_embedders.begin_loading(EmbedderConfig(), folder=tmp_path)
     with pytest.raises(WeightsDamaged):
         MiniLM(folder=tmp_path).embed(["a"], "query")
