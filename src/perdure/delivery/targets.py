@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perdure.config import DeliveryConfig
 from perdure.delivery.file_target import append_to_file, find_folder
-from perdure.delivery.mail import send_mail
 from perdure.delivery.message import Delivery, DeliveryFile, MarkStep
-from perdure.delivery.telegram import send_to_chat
-from perdure.delivery.webhook import call_webhook
 from perdure.errors import ConfigFault
 
 SendMessage = Callable[[DeliveryConfig, Delivery, Sequence[DeliveryFile], MarkStep], None]
+
+
+def _import_late(module: str, name: str) -> SendMessage:
+    """Return a function that is imported when it sends: the libraries of these take 10 MB of a resident home, which may
+    never send in their ways.
+    """
+
+    def send(*message: Any) -> None:
+        getattr(importlib.import_module(f"perdure.delivery.{module}"), name)(*message)
+
+    return send
 
 
 @dataclass(frozen=True)
@@ -28,13 +38,15 @@ class TargetKind:
 
 KINDS: Mapping[str, TargetKind] = {
     "file": TargetKind(append_to_file, ("folder",), ("file",)),
-    "webhook": TargetKind(call_webhook, ("url",), ("secret_env", "token_env", "plain", "ca", "timeout_s")),
+    "webhook": TargetKind(
+        _import_late("webhook", "call_webhook"), ("url",), ("secret_env", "token_env", "plain", "ca", "timeout_s")
+    ),
     "mail": TargetKind(
-        send_mail,
+        _import_late("mail", "send_mail"),
         ("host", "sender", "recipients"),
         ("port", "tls", "user", "password_env", "plain", "ca", "timeout_s"),
     ),
-    "telegram": TargetKind(send_to_chat, ("token_env", "chat"), ("url", "timeout_s")),
+    "telegram": TargetKind(_import_late("telegram", "send_to_chat"), ("token_env", "chat"), ("url", "timeout_s")),
 }
 _FOR_ALL = ("kind", "tries")
 

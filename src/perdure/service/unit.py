@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from perdure.disk import make_folder, replace_file
 from perdure.environ import read_variable
@@ -116,6 +115,8 @@ def _quote_argument(argument: str) -> str:
 
 
 def _describe_launchd(user_home: Path, arguments: Sequence[str]) -> ServiceUnit:
+    from xml.sax.saxutils import escape  # with it come libraries of 10 MB that a resident home may never need
+
     path = user_home / "Library/LaunchAgents" / f"{LABEL}.plist"
     argument_xml = "".join(f"<string>{escape(argument)}</string>" for argument in arguments)
     return ServiceUnit(

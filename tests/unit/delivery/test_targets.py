@@ -1,5 +1,7 @@
 """The settings of targets: each kind says what it needs and what it does not read."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,10 @@ def test_a_folder_in_the_home_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path / "home", tmp_path / "home" / "archive", tmp_path / "link", tmp_path / "x" / ".." / "home"):
         with pytest.raises(ConfigFault, match="home of Perdure"):
             check_target(tmp_path / "home", "a", DeliveryConfig("file", folder=str(folder)))
+
+
+def test_a_resident_home_loads_no_library_for_what_it_may_never_send_or_draw():
+    code = "import sys; import perdure.surfaces.cli.serve_home; "
+    code += "print([name for name in ('email', 'http.client', 'ssl', 'rich', 'html') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

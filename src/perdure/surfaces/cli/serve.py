@@ -27,7 +27,6 @@ from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
 from perdure.errors import AlreadyServing, ServiceFault
 from perdure.service import lock, unit
-from perdure.service.outbox_sender import OutboxSender
 from perdure.surfaces.cli.common import Shell, command
 
 MAX_LOG_BYTES = 1_000_000
@@ -106,11 +105,13 @@ def serve_command(shell: Shell, detach: bool, stop: bool, http: str) -> None:
 
         with shell.open_home(create=True) as home:
             watch_log(home.path)
-            serve_home(shell, home, http=http)
+            serve_home(home, http=http)
 
 
 def _serve_thin_machine(shell: Shell, rules: CaptureRules) -> None:
     """Serve a thin machine: send what waits to its home."""
+    from perdure.service.outbox_sender import OutboxSender  # it speaks http, which a home of one's own need not load
+
     shipping = OutboxSender(rules.home)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: shipping.stop())

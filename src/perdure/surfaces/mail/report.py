@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from perdure import disk
-from perdure.surfaces.mail.inbox import utc_now
 
 
 class MailReport(msgspec.Struct, frozen=True):
@@ -23,7 +22,7 @@ class MailReport(msgspec.Struct, frozen=True):
 def write_report(home: Path, problem: str = "") -> None:
     """Write the report of this process."""
     disk.make_folder(home / "run")
-    report = MailReport(os.getpid(), utc_now(), problem)
+    report = MailReport(os.getpid(), datetime.now(UTC), problem)
     disk.replace_file(home / "run" / "mail.json", msgspec.json.encode(report), sync=False)
 
 
