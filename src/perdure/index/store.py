@@ -210,6 +210,7 @@ class IndexConnection:
         self._n_transactions = 0
         self.temp_cache: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (key, value)
         self._word_counts: dict[tuple[int, str], int] | None = None  # (owner, token), inside a snapshot for reading
+        self._names_read: dict[tuple[str, str], int | None] | None = None  # inside a snapshot for reading
 
     def _open_unwritable(self) -> None:
         """Open a file in a folder where not even SQLite can create its own files: nobody writes there, so none are
@@ -305,7 +306,7 @@ class IndexConnection:
         """Open one snapshot for several reads."""
         with self._map_errors():
             self.db.execute("BEGIN")
-            self._word_counts = {}
+            self._word_counts, self._names_read = {}, {}
             try:
                 yield self.db
             except BaseException:
@@ -313,7 +314,7 @@ class IndexConnection:
                 self.db.execute("ROLLBACK")
                 raise
             finally:
-                self._word_counts = None
+                self._word_counts = self._names_read = None
             self.db.execute("COMMIT")
 
     def count_chunks_with(self, user: int, tokens: Iterable[str]) -> dict[str, int]:
@@ -360,9 +361,14 @@ class IndexConnection:
         self.db.execute(f'INSERT INTO "words_{number}"("words_{number}", rank) VALUES (\'secure-delete\', 1)')
 
     def find_name(self, kind: str, value: str) -> int | None:
-        """Return the number of a name, or None when the index does not have it."""
+        """Return the number of a name, or None when the index does not have it; read once in a snapshot."""
+        if self._names_read is not None and (kind, value) in self._names_read:
+            return self._names_read[kind, value]
         rows = self.select("SELECT id FROM name WHERE kind = ? AND value = ?", kind, value)
-        return next((row[0] for row in rows), None)
+        number = next((int(row[0]) for row in rows), None)
+        if self._names_read is not None:
+            self._names_read[kind, value] = number
+        return number
 
     def list_names(self, kind: str) -> dict[int, str]:
         """Return every name of a kind by its number."""

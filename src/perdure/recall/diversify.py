@@ -56,7 +56,8 @@ def split_repeats(
     for item_id in ids:
         stems = read_stems(item_id)
         if any(
-            len(stems) >= least_shared * len(other)  # most pairs differ in length, which costs nothing to see
+            # most pairs differ in length, which costs nothing to see
+            min(len(stems), len(other)) >= least_shared * max(len(stems), len(other))
             and len(stems & other) >= least_shared * len(stems | other)
             and not any(stem.isdecimal() for stem in stems ^ other)
             for other in distinct_stems

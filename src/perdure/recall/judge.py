@@ -87,6 +87,7 @@ def stem(word: str) -> str:
     return _SUFFIX.sub("", word) if word.isascii() else word
 
 
+@lru_cache(maxsize=N_CACHED_TEXTS)
 def extract_query_words(message: str) -> tuple[str, ...]:
     """Return the words of a message that carry meaning, as search terms."""
     terms = text.query_terms(message)
