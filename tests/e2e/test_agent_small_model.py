@@ -20,8 +20,8 @@ from perdure.agent.agent import open_agent
 from perdure.errors import TurnBudgetSpent
 from perdure.formats.perdure import Message
 from perdure.models.chat import Chat, ChatMessage, ChatReply, ToolCall, ToolSpec
+from perdure.session.chat_model import find_chat
 from perdure.session.log import read_path
-from perdure.session.session import find_chat
 from perdure.session.tree import list_open_calls
 from rig import local_model
 from rig.agent_project import make_project

@@ -33,8 +33,9 @@ from perdure.models.known_models import find_token_factor
 from perdure.session.budget import count_tools
 from perdure.session.calls import Tool
 from perdure.session.catalog import resolve_name
+from perdure.session.chat_model import JOB
 from perdure.session.log import read_start
-from perdure.session.session import JOB, Session, TurnListener, open_session
+from perdure.session.session import Session, TurnListener, open_session
 
 if TYPE_CHECKING:
     from perdure.agent.mcp_tools import McpConnections

@@ -30,7 +30,7 @@ from perdure.errors import AgentRunMissing, Busy, ModelCancelled, PerdureError, 
 from perdure.floor.platforms import JOBS
 from perdure.formats.perdure import Message
 from perdure.home import open_home
-from perdure.session.session import find_chat
+from perdure.session.chat_model import find_chat
 
 if TYPE_CHECKING:
     from perdure.home import Home

@@ -16,7 +16,7 @@ from perdure.floor import pages
 from perdure.floor.yaml_text import load_yaml
 from perdure.models.chat import Chat
 from perdure.models.known_models import EFFORTS
-from perdure.session.session import JOB, find_chat
+from perdure.session.chat_model import JOB, find_chat
 from perdure.session.turn_budget import TurnBudget
 
 if TYPE_CHECKING:

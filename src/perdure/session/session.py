@@ -20,10 +20,8 @@ from perdure.capture import events
 from perdure.capture.events import HookEvent
 from perdure.environ import local_now
 from perdure.errors import (
-    ConfigFault,
     ModelCancelled,
     ModelFault,
-    ModelMissing,
     ModelRefused,
     TurnBudgetSpent,
 )
@@ -39,13 +37,13 @@ from perdure.formats.perdure import (
     NativeEntry,
 )
 from perdure.models.chat import Chat, ChatReply
-from perdure.models.roles import ROLES
 from perdure.regex import lazy_re
 from perdure.session.assemble import assemble_messages
 from perdure.session.blocks import FLOOR, PLATFORM, BlockFile
 from perdure.session.budget import ContextSize
 from perdure.session.calls import Decide, Tool, ToolOutput, allow_call, run_calls
 from perdure.session.catalog import resolve_name
+from perdure.session.chat_model import JOB, find_chat
 from perdure.session.compact import Compactor, RoomRequest
 from perdure.session.log import SessionLog, create_log, open_log, read_start, read_tree
 from perdure.session.spending import make_usage_entry
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
 
 RECALL_MS = 1000  # a message waits for recall at most so long
 _RESIDENT_MS = 300  # of it, for the resident home; it has its models loaded
-JOB = "chat"  # the job under which the calls are metered
 NO_BUDGET = TurnBudget()
 _MAX_SHRINKS = 2  # in one turn
 # How providers refuse what does not fit their window; of llama.cpp seen, of the others as their documentation has it.
@@ -375,19 +372,6 @@ class Session:
             entry_id: "\n\n".join(filter(None, (texts.get(entry_id), summary)))
             for entry_id, summary in left_summaries.items()
         }
-
-
-def find_chat(home: Home, model: str = "", *, job: str = JOB, effort: str = "") -> Chat:
-    """Return a model to talk with: of the role resident, of another role, or another one of the resident's provider.
-
-    model: "", a role, or a name at the provider. effort: the provider's word, instead of the one of the settings.
-    Raises ModelMissing, ConfigFault.
-    """
-    role, name = (model, "") if model in ROLES else ("resident", model)
-    chat = home.chat(role, job=job, model=name, effort=effort)
-    if chat is None:
-        raise ModelMissing if role == "resident" else ConfigFault(f"models.roles.{role} has no provider")
-    return chat
 
 
 def open_session(  # noqa: PLR0913 - a caller may know all of this; all but the home have defaults

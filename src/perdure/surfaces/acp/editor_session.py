@@ -40,7 +40,8 @@ from perdure.formats.perdure import CallEntry, Message
 from perdure.home import Home
 from perdure.models.roles import CLIENTS, ROLES
 from perdure.session.catalog import resolve_name, summarise_session
-from perdure.session.session import TurnListener, find_chat
+from perdure.session.chat_model import find_chat
+from perdure.session.session import TurnListener
 from perdure.session.spending import sum_by_job
 from perdure.surfaces.acp import updates
 from perdure.surfaces.acp.client_link import ClientLink

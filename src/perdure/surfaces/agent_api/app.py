@@ -25,7 +25,7 @@ from perdure.floor.platforms import API
 from perdure.formats.perdure import FileEntry
 from perdure.home import Home
 from perdure.models.chat import ChatMessage
-from perdure.session.session import find_chat
+from perdure.session.chat_model import find_chat
 from perdure.surfaces.agent_api import answers
 from perdure.surfaces.agent_api.answers import AnswerHead
 from perdure.surfaces.agent_api.requests import (

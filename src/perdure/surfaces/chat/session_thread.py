@@ -108,7 +108,7 @@ class SessionHolder:
 
     def _open(self, resume: str, *, fork: bool, model: str) -> SessionStatus:
         from perdure.agent.agent import open_agent
-        from perdure.session.session import find_chat
+        from perdure.session.chat_model import find_chat
 
         earlier = self._agent
         chosen = find_chat(self.home, model) if model else None  # else the one of agent.yaml
@@ -137,7 +137,7 @@ class SessionHolder:
 
     def use_model(self, model: str) -> SessionStatus:
         """Let another model answer from here on: a role, or a name at the provider of the resident."""
-        from perdure.session.session import find_chat
+        from perdure.session.chat_model import find_chat
 
         self.agent.use_chat(find_chat(self.home, model))
         return self.refresh()

@@ -121,7 +121,7 @@ def _open_agent(
     """Open a session; without a mode, one without tools."""
     from perdure.agent.agent import open_agent
     from perdure.floor.platforms import CONSOLE
-    from perdure.session.session import find_chat
+    from perdure.session.chat_model import find_chat
 
     is_attended = sys.stdin.isatty() and sys.stderr.isatty()
     agent = open_agent(
