@@ -192,7 +192,7 @@ def find_secrets(text: str) -> tuple[SecretSpan, ...]:
 def classify_name(name: str) -> str | None:
     """Return the kind of secret that a name says its value is; None for every other name.
 
-    >>> classify_name("--db-password"), kind_of_name("token_type")
+    >>> classify_name("--db-password"), classify_name("token_type")
     ('password', None)
     """
     end = name[-MAX_NAME_CHARS:]

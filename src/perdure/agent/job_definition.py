@@ -207,7 +207,7 @@ def make_page(given: Mapping[str, Any]) -> str:
     """Return the page of these keys, in the order of the definition; keys without a value are left out.
 
     >>> make_page({"instruction": "Say hello.", "cron": "0 9 * * *", "tools": None})
-    "cron: 0 9 * * *\\ninstruction: Say hello.\\n"
+    'cron: 0 9 * * *\\ninstruction: Say hello.\\n'
     """
     import yaml
 

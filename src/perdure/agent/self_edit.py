@@ -102,7 +102,7 @@ def _find_repetition(home: Home, name: str, text: str) -> str:
 def describe_powers(name: str, old_text: str, text: str) -> str:
     """Say which limits of an agent an edit of its settings changes, for the person who decides; "" if none.
 
-    >>> describe_powers("agent.yaml", "name: a", "name: a\nmode: yolo")
+    >>> describe_powers("agent.yaml", "", "mode: yolo")
     'It changes what the agent may do: mode.'
     """
     if pages.is_job(name):

@@ -89,7 +89,7 @@ def make_user_key(user: str) -> str:
     """Return the key that stands for a user.
 
     >>> make_user_key("ada")
-    'u6f94ba7fa4d8a9f2'
+    'u20a4479c1273ee4e'
     """
     return "u" + compute_hash(b"user\0" + check_user(user).encode())[:_NAME_HASH_CHARS]
 

@@ -53,7 +53,7 @@ _CLAIMS = lazy_re(
 def retracts(later: str, earlier: str) -> bool:
     """Return True if a later turn of an agent takes back what an earlier one says of the same thing.
 
-    >>> retracts("The cache was not the cause of the slow build, a full disk is.", "The cache makes the build slow.")
+    >>> retracts("The cache was not the cause of the slow build, a disk is.", "The slow build is because of the cache.")
     True
     >>> retracts("The invoice parser was wrong about dates.", "The cache makes the build slow.")
     False

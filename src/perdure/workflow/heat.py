@@ -36,7 +36,7 @@ def keep_counting(read_at: Iterable[datetime]) -> list[datetime]:
 def compute_base(importance: float, density: float) -> float:
     """Return the heat of a topic at its last use. Both are between 0 and 1.
 
-    >>> compute_base(0.5, 1.0)
+    >>> round(compute_base(0.5, 1.0), 2)
     0.65
     """
     return min(1.0, IMPORTANCE_SHARE * importance + DENSITY_SHARE * density)

@@ -110,7 +110,7 @@ def to_name_part(text: str) -> str:
     Raises UsageError for an empty id.
 
     >>> to_name_part("wf-abc123"), to_name_part("../a:b")
-    ('wf-abc123', '=2E./a=3Ab'.replace('/', '=2F'))
+    ('wf-abc123', '=2E.=2Fa=3Ab')
     """
     if not text:
         raise UsageError("a workflow, a step and an agent need a name")

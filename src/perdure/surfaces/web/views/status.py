@@ -138,8 +138,8 @@ def show_health(visit: Visit) -> HtmlPage:
 def summarise_checks(checks: Sequence[HealthCheck]) -> str:
     """Say in one sentence whether all is well.
 
-    >>> summarise_checks([Check("disk", "ok", "9 GB free"), Check("index", "notice", "2 runs behind")])
-    'It works. One thing to know.'
+    >>> summarise_checks([HealthCheck("disk", "ok", "9 GB free"), HealthCheck("index", "notice", "2 runs behind")])
+    'It works. One notice.'
     """
     n_problems, n_notices = (sum(check.grade == grade for check in checks) for grade in ("problem", "notice"))
     if n_problems:
