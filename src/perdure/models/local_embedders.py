@@ -207,6 +207,7 @@ MINILM_GRAPH = "minilm-l6-v2-int8.graph.onnx"  # the model with its matrices by 
 MINILM_NAME = "all-minilm-l6-v2-int8"
 MINILM_DIMENSION = 384
 MINILM_MAX_TOKENS = 256  # the model's trained length, with the two control tokens
+MINILM_QUERY_TOKENS = 48  # of a query: more cost time, and find nothing more (docs/evaluation/recall.md)
 _BEGIN, _END = 101, 102  # [CLS] and [SEP]
 
 
@@ -217,7 +218,7 @@ def is_minilm_available(folder: Path = WEIGHTS_FOLDER) -> bool:
 
 
 class MiniLM:
-    """The MiniLM model, loaded once. `kind` has no effect: the model was trained without prefixes."""
+    """The MiniLM model, loaded once. It was trained without prefixes, so a query is embedded like a document."""
 
     def __init__(self, *, threads: int = 2, folder: Path = WEIGHTS_FOLDER) -> None:
         """Store the options. threads: for one text that is alone, or texts at once; they sleep between runs."""
@@ -233,10 +234,11 @@ class MiniLM:
         """Name, 384, and the hash of the weights."""
         return self._tag
 
-    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 - the socket's
-        """Return the vectors; see `Embedder.embed`. Text after the first 256 tokens does not count."""
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """Return the vectors; see `Embedder.embed`. Text after the first 256 tokens, 48 of a query, does not count."""
         vectors = np.zeros((len(texts), MINILM_DIMENSION), np.float32)
-        token_ids_by_row = {row: self._to_token_ids(text) for row, text in enumerate(texts)}
+        max_tokens = MINILM_QUERY_TOKENS if kind == "query" else MINILM_MAX_TOKENS
+        token_ids_by_row = {row: self._to_token_ids(text, max_tokens) for row, text in enumerate(texts)}
         rows = [row for row, token_ids in token_ids_by_row.items() if len(token_ids) > 2]
         rows.sort(key=lambda row: len(token_ids_by_row[row]), reverse=True)  # so that all cores end together
         for row, vector in zip(rows, self._run_all([token_ids_by_row[row] for row in rows]), strict=True):
@@ -254,10 +256,10 @@ class MiniLM:
             self._runners = ThreadPoolExecutor(self._threads, thread_name_prefix="perdure-minilm")
         return self._runners.map(run_model, token_ids_of_texts)
 
-    def _to_token_ids(self, text: str) -> list[int]:
+    def _to_token_ids(self, text: str, max_tokens: int = MINILM_MAX_TOKENS) -> list[int]:
         if self._tokenizer is None:
             self._tokenizer = WordPiece(read_vocabulary(MINILM_VOCABULARY, folder=self._folder))
-        return [_BEGIN, *self._tokenizer.to_token_ids(text, max_pieces=MINILM_MAX_TOKENS - 2), _END]
+        return [_BEGIN, *self._tokenizer.to_token_ids(text, max_pieces=max_tokens - 2), _END]
 
     def _get_session(self) -> Any:
         if self._session is None:

@@ -39,7 +39,6 @@ class Ranking:
 
 
 LONG_MESSAGE_CHARS = 400  # of a message; of a longer one the queries are embedded
-N_EMBEDDED_WORDS = 32  # of a message: more cost time, and found nothing more (docs/evaluation/recall.md)
 PlanVectors: TypeAlias = "Matrix | Callable[[], Matrix | None] | None"  # a function waits for them
 
 
@@ -90,16 +89,14 @@ def list_keyword_texts(plan: Plan) -> tuple[str, ...]:
 
 def list_texts_to_embed(plan: Plan) -> tuple[str, ...]:
     """Return the texts whose vectors `rank` needs: the message as it was said, its queries if it is long, or
-    none; the first words of either.
+    none.
 
     One text: a vector for each query as well costs a scan and 5 ms each, and finds no more
     (docs/evaluation/recall.md).
     """
     if not plan.queries:
         return ()
-    message = plan.question if len(plan.question) <= LONG_MESSAGE_CHARS else ", ".join(plan.queries)
-    words = message.split(maxsplit=N_EMBEDDED_WORDS)
-    return (message if len(words) <= N_EMBEDDED_WORDS else " ".join(words[:N_EMBEDDED_WORDS]),)
+    return (plan.question if len(plan.question) <= LONG_MESSAGE_CHARS else ", ".join(plan.queries),)
 
 
 def _search_keyword(

@@ -16,6 +16,7 @@ from perdure.models import local_embedders
 from perdure.models.embedder import to_unit_length
 from perdure.models.local_embedders import (
     MINILM_MAX_TOKENS,
+    MINILM_QUERY_TOKENS,
     NOTICE_NO_RUNTIME,
     NOTICE_NO_WEIGHTS,
     NOTICE_OFF,
@@ -230,6 +231,14 @@ def test_minilm_reads_256_tokens(built):
     model = MiniLM(threads=1)
     found = model.embed([head, head + "and then something else entirely"], "document")
     assert np.array_equal(found[0], found[1])
+
+
+def test_of_a_query_minilm_reads_48_tokens_in_any_script(built):
+    model = MiniLM(threads=1)
+    for head, rest in (("word " * (MINILM_QUERY_TOKENS - 2), "and then something else"), ("库" * 46, "数据潮汐")):
+        query, longer = model.embed([head, head + rest], "query")
+        document, other = model.embed([head, head + rest], "document")
+        assert np.array_equal(query, longer) and np.array_equal(query, document) and not np.array_equal(query, other)
 
 
 def test_the_static_table_by_hand():
