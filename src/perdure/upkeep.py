@@ -555,6 +555,13 @@ class Upkeep:
                 progress(n_packs, n_runs)
         return n_packs, n_runs
 
+    def merge_words(self, should_stop: Callable[[], bool]) -> None:
+        """Join the segments of the full-text index, so that searches take less; leave it to the next night if another
+        process writes.
+        """
+        with contextlib.suppress(Busy, IndexFault, ReadOnlyHome):
+            self._connections.index().merge_words(should_stop)
+
     def merge(self, other: Path, *, users: Collection[str] | None = None, progress: Progress | None = None) -> Merged:
         """Take everything of these users (the principal unless named) from another home's archive.
 

@@ -12,7 +12,7 @@ import contextlib
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -340,6 +340,10 @@ class PostgresIndex(IndexConnection):
     def tokenize(self, words: str) -> list[str]:
         """Return the tokens of some words, as FTS5 makes them: both engines find the same."""
         return tokenize(self._tokenizer, words)
+
+    def merge_words(self, should_stop: Callable[[], bool] = lambda: False) -> int:  # noqa: ARG002 - a file's
+        """Do nothing: the postings of a word are rows of one table."""
+        return 0
 
     def add_text(self, owner: int, chunk: int, text: str, scope: str) -> None:
         """Store the text of a chunk, and its postings."""

@@ -159,6 +159,7 @@ def rebuild_index(
             result = replace(result, differing_vectors=_carry_over(carry, place, new_index))
             with new_index.begin_write() as db:
                 db.execute("DELETE FROM meta WHERE key = 'building'")
+            new_index.merge_words()
             new_index.checkpoint()
             place.replace_with(new_index)
         finally:

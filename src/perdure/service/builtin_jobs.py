@@ -60,9 +60,10 @@ def sweep(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001 - every job
     )
 
 
-def pack(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
-    """Compress conversations that have been idle for long."""
+def pack(home: Home, stop: StopCheck) -> JobResult:
+    """Compress conversations that have been idle for long, and join the segments of the full-text index."""
     n_packs, n_runs = home.upkeep.pack()
+    home.upkeep.merge_words(stop)
     return JobResult(f"{n_runs} runs packed", {"packs": n_packs, "runs": n_runs}, did_work=n_runs > 0)
 
 
@@ -279,7 +280,7 @@ BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
         max_s=MAX_USE_S,
     ),
     BuiltinJob("consolidate", "list proposals to tidy up memories", "once", consolidate, for_each_user=True),
-    BuiltinJob("pack", "compress conversations that were idle for many days", "once", pack),
+    BuiltinJob("pack", "compress conversations that were idle for many days, and tidy the index", "once", pack),
     BuiltinJob("health", "test the data path with a real write, search and forget", "skip", check_data_path),
     BuiltinJob("verify", "read the whole archive and check it", "once", verify),
     BuiltinJob("mine", "make memories from sessions that have ended", "once", mine, for_each_user=True),

@@ -34,6 +34,26 @@ def test_words_leave_no_trace_when_deleted(index):
     assert index.select(f"SELECT v FROM words_{number}_config WHERE k = 'secure-delete'") == [(1,)]
 
 
+def test_segments_of_words_are_joined_in_steps_that_can_stop(index, monkeypatch):
+    with index.begin_write():
+        owner = index.add_name("user", "ada")
+        index.db.execute(f"INSERT INTO words_{owner}(words_{owner}, rank) VALUES ('automerge', 0)")
+    texts = {n: " ".join(f"tide{n * 7 + k} port{k}" for k in range(300)) for n in range(1, 7)}
+    for n, words in texts.items():  # each commit is a segment
+        with index.begin_write():
+            index.add_text(owner, n, words, "")
+    count = f"SELECT count(DISTINCT segid) FROM words_{owner}_idx"
+    find = f"SELECT rowid, bm25(words_{owner}) FROM words_{owner} WHERE words_{owner} MATCH 'tide42 OR port7'"
+    found = index.select(find)
+    assert index.select(count) == [(6,)]
+    assert index.merge_words(lambda: True) == 1 and index.select(count) == [(6,)]  # stopped before the first step
+    monkeypatch.setattr(store, "_MERGED_PAGES", 1)
+    assert index.merge_words() == 1 and index.select(count) == [(1,)]
+    assert index.select(find) == found and len(found) == 6
+    assert index.merge_words() == 0  # nothing is left to do
+    index.db.execute(f"INSERT INTO words_{owner}(words_{owner}) VALUES ('integrity-check')")
+
+
 def test_names_are_numbered_once_and_by_kind(index):
     with index.begin_write():
         first = index.add_name("project", "/w")
