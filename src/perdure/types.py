@@ -96,25 +96,8 @@ class Origin:
     fork: bool = False  # parent_session is the session it was forked from, not the one that spawned it
 
 
-class Line(NamedTuple):
-    """One line of a source, without its newline. A tuple, because a transcript has very many."""
-
-    offset: int  # bytes from the start of the source to the line's first byte
-    raw: bytes
-
-    @property
-    def end(self) -> int:
-        """The offset just after the newline."""
-        return self.offset + len(self.raw) + 1
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The byte range in the source, newline included."""
-        return self.offset, self.offset + len(self.raw) + 1
-
-
 class Part(NamedTuple):
-    """One piece of a turn, in the order in which it was said or done. A tuple for the same reason as a line."""
+    """One piece of a turn, in the order in which it was said or done. A tuple, because a transcript has very many."""
 
     kind: PartKind
     text: str  # the words; for a call its input as compact JSON, for a result its output in full

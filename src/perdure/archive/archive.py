@@ -26,12 +26,12 @@ from perdure.archive import injections, manifest, merge, run_files
 from perdure.archive.journal import Journal, get_writer_id
 from perdure.archive.store import Ledger, LedgerEntry
 from perdure.archive.tombstones import Tombstones
-from perdure.capture.lines import find_first_stamp, find_last_stamp
+from perdure.capture.lines import Line, find_first_stamp, find_last_stamp
 from perdure.capture.transcripts import count_complete_bytes
 from perdure.errors import DamagedRun, DiskFull, NewerFormat, NotFound, UsageError
 from perdure.formats.run_turns import remove_injected
 from perdure.identity import check_user, get_run_month, get_run_time, make_run_id
-from perdure.types import Line, Origin, ParsedLines, Run, Source, Turn
+from perdure.types import Origin, ParsedLines, Run, Source, Turn
 
 FORMAT = 1
 _CACHED_MANIFESTS = 8

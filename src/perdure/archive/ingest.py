@@ -25,12 +25,13 @@ from perdure.archive.merge import to_base_session
 from perdure.archive.run_files import split_source_lines
 from perdure.archive.tombstones import Tombstones
 from perdure.capture import enqueue, policy, settle, transcripts
+from perdure.capture.lines import Line
 from perdure.capture.settle import Answer, Attempt
 from perdure.capture.transcripts import count_complete_bytes, escape_text, find_lines_end, to_plain_name
 from perdure.config import Config
 from perdure.errors import Busy, FormatFault, UsageError
 from perdure.identity import find_project
-from perdure.types import OTHER_LINES, PROMPTS_ONLY, Line, Origin, Source, Span
+from perdure.types import OTHER_LINES, PROMPTS_ONLY, Origin, Source, Span
 
 HEAD_BYTES = 1 << 16  # enough to detect the format and the session
 _PIECE_BYTES = 1 << 26  # a larger file is captured in runs of about this size

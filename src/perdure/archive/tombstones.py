@@ -22,10 +22,10 @@ from typing import Any
 import msgspec
 
 from perdure.archive.journal import JournalEvent
-from perdure.capture.lines import find_first_stamp
+from perdure.capture.lines import Line, find_first_stamp
 from perdure.identity import make_turn_id
 from perdure.text import normalise
-from perdure.types import Line, Source, Turn
+from perdure.types import Source, Turn
 
 EVENT_TYPE = "forgotten"
 KEY_EVENT_TYPE = "tombstone-key"

@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from perdure.capture import host_memories
+from perdure.capture.lines import Line
 from perdure.formats.json_text import decode_json
 from perdure.formats.notes import normalize_note_path
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.passing import find_passing_sign, is_task_name, lacks_rule
 from perdure.formats.values import parse_instant, text_or_empty
-from perdure.types import Author, Line, Origin, ParsedLines, Part
+from perdure.types import Author, Origin, ParsedLines, Part
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _TEAM_NOTES = "/.perdure/notes/"

@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.types import Author, Line, ParsedLines, Part, Role, Turn
+from perdure.capture.lines import Line
+from perdure.types import Author, ParsedLines, Part, Role, Turn
 
 UNREADABLE_ERRORS = (ValueError, RecursionError)  # every msgspec and Unicode error is a ValueError
 MAX_LABEL_CHARS = 64  # a line type longer than this is not one

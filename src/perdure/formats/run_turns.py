@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from perdure import formats
 from perdure.access import fence
-from perdure.types import RUNTIMES, Line, ParsedLines, Run, Turn
+from perdure.capture.lines import Line
+from perdure.types import RUNTIMES, ParsedLines, Run, Turn
 
 
 def parse_run(run: Run, lines: Iterable[Line]) -> ParsedLines:
