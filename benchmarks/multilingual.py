@@ -158,7 +158,7 @@ def make_e5_rule(threshold: float) -> JudgeRule:
 
 def score_e5(evidence: Evidence) -> float:
     """Return the relevance as recall computes it for a model that reads the question's script."""
-    read = replace(evidence, is_unread=False)
+    read = structs.replace(evidence, is_unread=False)
     verdict = judge.judge(read, CARRIED)
     return verdict.relevance
 

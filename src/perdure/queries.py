@@ -73,7 +73,7 @@ def search_turns(connections: Connections, upkeep: Upkeep, request: SearchReques
             index = upkeep.index_for_search()
             n_behind = upkeep.catch_up_for_search(index)
             result = _search_index(connections, index, request)
-            return replace(result, hits=_show_hits(connections, index, result.hits), n_behind=n_behind)
+            return structs.replace(result, hits=_show_hits(connections, index, result.hits), n_behind=n_behind)
     return _search_archive(connections, request)
 
 
@@ -86,7 +86,7 @@ def _search_archive(connections: Connections, request: SearchRequest) -> SearchR
     with contextlib.closing(index):
         result = _search_words(connections, index, request)
         hits = _show_hits(connections, index, result.hits)
-    return replace(result, hits=hits, degraded=("index",), took_ms=(time.perf_counter() - started_s) * 1000)
+    return structs.replace(result, hits=hits, degraded=("index",), took_ms=(time.perf_counter() - started_s) * 1000)
 
 
 def _show_hits(connections: Connections, index: store.IndexConnection, hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -94,7 +94,7 @@ def _show_hits(connections: Connections, index: store.IndexConnection, hits: Seq
     views = runs.find_first_runs(index, connections.principal, {hit.run_id for hit in hits})
     titles = {run_id: view.title or view.intent for run_id, view in views.items()}
     described_hits = keyword.describe_calls(index, hits)
-    return tuple(replace(hit, title=titles.get(hit.run_id) or hit.title) for hit in described_hits)
+    return tuple(structs.replace(hit, title=titles.get(hit.run_id) or hit.title) for hit in described_hits)
 
 
 def _search_index(connections: Connections, index: store.IndexConnection, request: SearchRequest) -> SearchResult:
@@ -108,8 +108,8 @@ def _search_index(connections: Connections, index: store.IndexConnection, reques
             result = _search_vectors(connections, index, request, pending)
     if result is None:
         result = _search_words(connections, index, request)
-        result = replace(result, degraded=("vector",) if has_failed or pending is not None else ())
-    return replace(result, took_ms=(time.perf_counter() - started_s) * 1000)
+        result = structs.replace(result, degraded=("vector",) if has_failed or pending is not None else ())
+    return structs.replace(result, took_ms=(time.perf_counter() - started_s) * 1000)
 
 
 def _search_words(connections: Connections, index: store.IndexConnection, request: SearchRequest) -> SearchResult:
@@ -141,7 +141,7 @@ def _search_vectors(
             scores = search(candidates, search_plan, vectors, limit=request.limit, tuning=tuning)
         is_own = space.info.user == index.find_name("user", connections.user)
         timings_ms, depth = _read_wait(pending)
-        return replace(
+        return structs.replace(
             _build_result(candidates, request, scores),
             mode="semantic" if request.mode == "semantic" else "hybrid",
             n_unembedded=count_missing(index, space.info) if is_own else 0,
@@ -155,7 +155,7 @@ def _build_result(candidates: IndexCandidates, request: SearchRequest, scores: S
     scores_by_id = {score.turn_id: score for score in scores}
     hits = candidates.read_hits({score.turn_id: score.score for score in scores}, limit=request.limit)
     explained_hits = [
-        replace(
+        structs.replace(
             hit,
             keyword_score=scores_by_id[hit.turn_id].bm25,
             vector_score=scores_by_id[hit.turn_id].cosine,
@@ -239,10 +239,10 @@ def recall_cues(
         has_vector_failed = pending.pending.exception() is not None
         if not has_vector_failed:
             timings_ms, depth = _read_wait(pending)
-            recalled = replace(recalled, timings_ms={**timings_ms, **recalled.timings_ms}, depth=depth)
+            recalled = structs.replace(recalled, timings_ms={**timings_ms, **recalled.timings_ms}, depth=depth)
     shortfalls = {"vector": has_vector_failed, "behind": n_behind > 0, HELPER: has_helper_failed}
     degraded = tuple(name for name, is_degraded in shortfalls.items() if is_degraded)
-    return replace(recalled, degraded=degraded, n_behind=n_behind)
+    return structs.replace(recalled, degraded=degraded, n_behind=n_behind)
 
 
 def _choose_filters(connections: Connections, index: IndexConnection, message: str, request: RecallRequest) -> Filters:
@@ -255,7 +255,7 @@ def _choose_filters(connections: Connections, index: IndexConnection, message: s
         live_sessions=_list_live(request.session) if request.session else (),
         shared_projects=runs.list_shared_projects(index, connections.principal),
     )
-    return replace(filters, until_at=request.as_of)
+    return structs.replace(filters, until_at=request.as_of)
 
 
 def _list_alike(connections: Connections, index: IndexConnection, words: str) -> list[Memory]:

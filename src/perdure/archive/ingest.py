@@ -295,9 +295,9 @@ def add_noted_fields(origin: Origin, path: Path) -> Origin:
     """Return the origin with what its client notes next to the transcript: the folder, and of what it is a fork."""
     if origin.runtime not in transcripts.CLIENTS_WITH_NOTED_FOLDER or origin.cwd is not None:
         return origin
-    origin = replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
+    origin = msgspec.structs.replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
     fork = transcripts.read_noted_fork(path.absolute()) if origin.parent_session is None else ""
-    return replace(origin, parent_session=fork, fork=True) if fork else origin
+    return msgspec.structs.replace(origin, parent_session=fork, fork=True) if fork else origin
 
 
 def _import_lines(rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> None:
@@ -481,7 +481,7 @@ def _read_attempt(delta: Delta, attempt: Attempt, transcript: Path | None) -> It
     origin, low = delta.origin, delta.from_offset
     if attempt.stream == "separate":
         name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
-        origin, low = replace(origin, session=name), 0
+        origin, low = msgspec.structs.replace(origin, session=name), 0
     yield replace(delta, origin=origin, data=delta.data[attempt.from_offset - low :], from_offset=attempt.from_offset)
 
 
@@ -491,7 +491,7 @@ def _to_answer(result: StoreResult) -> Answer:
 
 def clean_origin(origin: Origin) -> Origin:
     """Return the origin with strings that every file name, table and terminal can hold: no NUL, no lone surrogates."""
-    return replace(
+    return msgspec.structs.replace(
         origin,
         runtime=to_plain_name(origin.runtime),
         session=to_plain_name(origin.session),

@@ -7,7 +7,8 @@ stays, because anyone may have typed it. Lines and digests are arguments; no fil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from perdure import formats
 from perdure.access import fence

@@ -16,9 +16,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from perdure.archive import memory_events
 from perdure.archive.memory_events import fold_path

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from msgspec import structs
+
 from perdure.config import LimitsConfig
 from perdure.index.fuse import rank_ids
 from perdure.recall import judge
@@ -81,7 +83,7 @@ def add_event_windows(candidates: CandidateSource, plan: Plan) -> Plan:
         dates = [fact.stated_at for fact in candidates.get_facts(sighting.newest).values() if fact.stated_at]
         if dates:
             windows.append(Window(max(dates), _END_OF_TIME, f"since {event}"))
-    return replace(plan, windows=tuple(windows))
+    return structs.replace(plan, windows=tuple(windows))
 
 
 def _judge_candidates(

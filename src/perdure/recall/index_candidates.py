@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
 
 from perdure.access.redact import mask
 from perdure.index import keyword, memory_replay, memory_rows, visibility

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from perdure.index.fuse import rank_ids
 from perdure.recall.assess import Assessment, assess

@@ -7,11 +7,11 @@ By words alone, a turn in which none of the words occurs is no hit.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from perdure.index.fuse import Matrix, rank_ids
 from perdure.recall.assess import rank_candidates

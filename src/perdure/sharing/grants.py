@@ -503,7 +503,9 @@ def list_grants_to(home: Path, get_cache: Callable[[], GrantCache], user: str, n
     if not any(name != user for name in list_journal_users(home)):
         return ()
     grant_records = _list_records_to(get_cache().get_events(), user)
-    return tuple(replace(record.grant, grantee=user) for record in grant_records if record.is_in_force(now))
+    return tuple(
+        msgspec.structs.replace(record.grant, grantee=user) for record in grant_records if record.is_in_force(now)
+    )
 
 
 def _list_records_to(events: SharingEvents, user: str) -> list[GrantRecord]:

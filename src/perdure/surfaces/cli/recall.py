@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 from rich.text import Text
 
 from perdure import text
@@ -229,11 +229,11 @@ def _quote_message(message: str) -> str:
 
 def _recall_to_json(recalled: Recalled) -> dict[str, Any]:
     return {
-        "cues": [asdict(cue) for cue in recalled.cues],
+        "cues": [to_builtins(cue) for cue in recalled.cues],
         "silent": recalled.silent or None,
         "degraded": recalled.degraded,
         "n_tokens": recalled.n_tokens,
-        "plan": asdict(recalled.plan),
+        "plan": to_builtins(recalled.plan),
         "timings_ms": recalled.timings_ms,
         "depth": recalled.depth,
         "relevance": recalled.relevance,
