@@ -6,13 +6,14 @@ offsets are bytes of the source, counted from its first byte, whatever was captu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
+
+from perdure.regex import lazy_re
 
 Role = Literal["user", "assistant", "tool", "system"]
 Author = Literal["person", "machine", "agent", "tool"]
@@ -189,7 +190,7 @@ class Live(Struct, frozen=True):
     loaded_files: tuple[str, ...] = ()  # instructions that the client reads by itself
 
 
-_IN_NO_NAME = re.compile("[\0\ud800-\udfff]")
+_IN_NO_NAME = lazy_re("[\0\ud800-\udfff]")
 
 
 class Filters(Struct, frozen=True):
