@@ -19,12 +19,12 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec import structs
+from msgspec.structs import replace
 
 from benchmarks.common import OUT, machine, table
 from perdure.access import scan
@@ -158,7 +158,7 @@ def make_e5_rule(threshold: float) -> JudgeRule:
 
 def score_e5(evidence: Evidence) -> float:
     """Return the relevance as recall computes it for a model that reads the question's script."""
-    read = structs.replace(evidence, is_unread=False)
+    read = replace(evidence, is_unread=False)
     verdict = judge.judge(read, CARRIED)
     return verdict.relevance
 

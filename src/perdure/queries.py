@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.connections import Connections, pending_rows
@@ -48,8 +48,7 @@ RECALL_MODES = ("hybrid", "keyword")
 # search -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SearchRequest:
+class SearchRequest(Struct, frozen=True):
     """One query to search for. The fields are the arguments of `Home.search`."""
 
     query: str
@@ -73,7 +72,7 @@ def search_turns(connections: Connections, upkeep: Upkeep, request: SearchReques
             index = upkeep.index_for_search()
             n_behind = upkeep.catch_up_for_search(index)
             result = _search_index(connections, index, request)
-            return structs.replace(result, hits=_show_hits(connections, index, result.hits), n_behind=n_behind)
+            return replace(result, hits=_show_hits(connections, index, result.hits), n_behind=n_behind)
     return _search_archive(connections, request)
 
 
@@ -86,7 +85,7 @@ def _search_archive(connections: Connections, request: SearchRequest) -> SearchR
     with contextlib.closing(index):
         result = _search_words(connections, index, request)
         hits = _show_hits(connections, index, result.hits)
-    return structs.replace(result, hits=hits, degraded=("index",), took_ms=(time.perf_counter() - started_s) * 1000)
+    return replace(result, hits=hits, degraded=("index",), took_ms=(time.perf_counter() - started_s) * 1000)
 
 
 def _show_hits(connections: Connections, index: store.IndexConnection, hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -94,7 +93,7 @@ def _show_hits(connections: Connections, index: store.IndexConnection, hits: Seq
     views = runs.find_first_runs(index, connections.principal, {hit.run_id for hit in hits})
     titles = {run_id: view.title or view.intent for run_id, view in views.items()}
     described_hits = keyword.describe_calls(index, hits)
-    return tuple(structs.replace(hit, title=titles.get(hit.run_id) or hit.title) for hit in described_hits)
+    return tuple(replace(hit, title=titles.get(hit.run_id) or hit.title) for hit in described_hits)
 
 
 def _search_index(connections: Connections, index: store.IndexConnection, request: SearchRequest) -> SearchResult:
@@ -108,8 +107,8 @@ def _search_index(connections: Connections, index: store.IndexConnection, reques
             result = _search_vectors(connections, index, request, pending)
     if result is None:
         result = _search_words(connections, index, request)
-        result = structs.replace(result, degraded=("vector",) if has_failed or pending is not None else ())
-    return structs.replace(result, took_ms=(time.perf_counter() - started_s) * 1000)
+        result = replace(result, degraded=("vector",) if has_failed or pending is not None else ())
+    return replace(result, took_ms=(time.perf_counter() - started_s) * 1000)
 
 
 def _search_words(connections: Connections, index: store.IndexConnection, request: SearchRequest) -> SearchResult:
@@ -131,7 +130,7 @@ def _search_vectors(
     from perdure.index.embed import count_missing
 
     vectors, space = pending.wait().vectors, pending.space
-    tuning = structs.replace(DEFAULT, vector=connections.config.search.vector_weight)
+    tuning = replace(DEFAULT, vector=connections.config.search.vector_weight)
     with index.begin_read(), pending.lanes.pause_bulk():
         candidates = IndexCandidates(index, connections.principal, request.filters, space)
         if request.mode == "semantic" or not request.terms:
@@ -141,7 +140,7 @@ def _search_vectors(
             scores = search(candidates, search_plan, vectors, limit=request.limit, tuning=tuning)
         is_own = space.info.user == index.find_name("user", connections.user)
         timings_ms, depth = _read_wait(pending)
-        return structs.replace(
+        return replace(
             _build_result(candidates, request, scores),
             mode="semantic" if request.mode == "semantic" else "hybrid",
             n_unembedded=count_missing(index, space.info) if is_own else 0,
@@ -155,7 +154,7 @@ def _build_result(candidates: IndexCandidates, request: SearchRequest, scores: S
     scores_by_id = {score.turn_id: score for score in scores}
     hits = candidates.read_hits({score.turn_id: score.score for score in scores}, limit=request.limit)
     explained_hits = [
-        structs.replace(
+        replace(
             hit,
             keyword_score=scores_by_id[hit.turn_id].bm25,
             vector_score=scores_by_id[hit.turn_id].cosine,
@@ -170,8 +169,7 @@ def _build_result(candidates: IndexCandidates, request: SearchRequest, scores: S
 # recall -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RecallRequest:
+class RecallRequest(Struct, frozen=True):
     """One message to recall for. The fields are the arguments of `Home.recall`."""
 
     message: str
@@ -223,7 +221,7 @@ def recall_cues(
                 scan_text=scan_text,
                 describe_changes=None if connections.is_used_remotely else remarks.describe,
                 limits=connections.config.live.limits,
-                tuning=structs.replace(DEFAULT, vector=connections.config.search.vector_weight),
+                tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
             try:
                 recalled = (recaller or recall)(candidates, plan, context)
@@ -239,10 +237,10 @@ def recall_cues(
         has_vector_failed = pending.pending.exception() is not None
         if not has_vector_failed:
             timings_ms, depth = _read_wait(pending)
-            recalled = structs.replace(recalled, timings_ms={**timings_ms, **recalled.timings_ms}, depth=depth)
+            recalled = replace(recalled, timings_ms={**timings_ms, **recalled.timings_ms}, depth=depth)
     shortfalls = {"vector": has_vector_failed, "behind": n_behind > 0, HELPER: has_helper_failed}
     degraded = tuple(name for name, is_degraded in shortfalls.items() if is_degraded)
-    return structs.replace(recalled, degraded=degraded, n_behind=n_behind)
+    return replace(recalled, degraded=degraded, n_behind=n_behind)
 
 
 def _choose_filters(connections: Connections, index: IndexConnection, message: str, request: RecallRequest) -> Filters:
@@ -255,7 +253,7 @@ def _choose_filters(connections: Connections, index: IndexConnection, message: s
         live_sessions=_list_live(request.session) if request.session else (),
         shared_projects=runs.list_shared_projects(index, connections.principal),
     )
-    return structs.replace(filters, until_at=request.as_of)
+    return replace(filters, until_at=request.as_of)
 
 
 def _list_alike(connections: Connections, index: IndexConnection, words: str) -> list[Memory]:

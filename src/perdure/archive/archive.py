@@ -13,7 +13,6 @@ import itertools
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -50,8 +49,7 @@ Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
 ParseRun = Callable[[Run, Sequence[Line]], ParsedLines]
 
 
-@dataclass(frozen=True)
-class Delta:
+class Delta(msgspec.Struct, frozen=True):
     """Some bytes of a source on their way into the archive, with what is known about them."""
 
     origin: Origin
@@ -325,7 +323,7 @@ class Archive:
 
     def accept_losses(self, missing: Sequence[manifest.RunRecord]) -> None:
         """Expect these missing runs no longer. An index that holds them is stale. The caller blocks writes."""
-        self._record(msgspec.structs.replace(record, removed=True) for record in missing)
+        self._record(replace(record, removed=True) for record in missing)
         self.ledger.drop([record.run for record in missing])
         self.ledger.set_meta("stale-index", "yes")
 

@@ -10,13 +10,13 @@ import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure import formats
 from perdure.archive.archive import Archive, Delta, StoreResult
@@ -42,8 +42,7 @@ TombstonesByUser = dict[str, Tombstones]
 Progress = Callable[[int, int], None]  # files done, bytes done
 
 
-@dataclass
-class IngestResult:
+class IngestResult(msgspec.Struct):
     """The result of an import, in counts and by name."""
 
     n_files: int = 0  # files examined
@@ -51,9 +50,9 @@ class IngestResult:
     n_runs: int = 0  # new runs
     n_bytes: int = 0  # new bytes
     n_rewritten: int = 0  # sources that had been rewritten and were captured as a new generation
-    by_runtime: Counter[str] = field(default_factory=Counter)  # new runs
-    left_out: list[tuple[str, str]] = field(default_factory=list)  # (path, why), by the owner's own rules
-    refused: list[tuple[str, str]] = field(default_factory=list)  # (path, why) of files of no known format
+    by_runtime: Counter[str] = msgspec.field(default_factory=Counter)  # new runs
+    left_out: list[tuple[str, str]] = []  # (path, why), by the owner's own rules
+    refused: list[tuple[str, str]] = []  # (path, why) of files of no known format
     n_recovered_prompts: int = 0  # new lines of prompt histories
     n_recovered_sessions: int = 0  # deleted sessions with such lines
 
@@ -64,8 +63,7 @@ class IngestResult:
             self.n_recovered_sessions += 1
 
 
-@dataclass(frozen=True)
-class IngestRules:
+class IngestRules(msgspec.Struct, frozen=True):
     """The settings of an ingest: for whom it captures, and what it never captures."""
 
     home: Path
@@ -295,9 +293,9 @@ def add_noted_fields(origin: Origin, path: Path) -> Origin:
     """Return the origin with what its client notes next to the transcript: the folder, and of what it is a fork."""
     if origin.runtime not in transcripts.CLIENTS_WITH_NOTED_FOLDER or origin.cwd is not None:
         return origin
-    origin = msgspec.structs.replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
+    origin = replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
     fork = transcripts.read_noted_fork(path.absolute()) if origin.parent_session is None else ""
-    return msgspec.structs.replace(origin, parent_session=fork, fork=True) if fork else origin
+    return replace(origin, parent_session=fork, fork=True) if fork else origin
 
 
 def _import_lines(rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> None:
@@ -481,7 +479,7 @@ def _read_attempt(delta: Delta, attempt: Attempt, transcript: Path | None) -> It
     origin, low = delta.origin, delta.from_offset
     if attempt.stream == "separate":
         name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
-        origin, low = msgspec.structs.replace(origin, session=name), 0
+        origin, low = replace(origin, session=name), 0
     yield replace(delta, origin=origin, data=delta.data[attempt.from_offset - low :], from_offset=attempt.from_offset)
 
 
@@ -491,7 +489,7 @@ def _to_answer(result: StoreResult) -> Answer:
 
 def clean_origin(origin: Origin) -> Origin:
     """Return the origin with strings that every file name, table and terminal can hold: no NUL, no lone surrogates."""
-    return msgspec.structs.replace(
+    return replace(
         origin,
         runtime=to_plain_name(origin.runtime),
         session=to_plain_name(origin.session),

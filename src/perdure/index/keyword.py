@@ -16,10 +16,10 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.access.redact import mask
@@ -122,8 +122,7 @@ _FACET_KIND_BY_FILTER = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _FilterSql:
+class _FilterSql(Struct, frozen=True):
     """Filters as SQL: words for MATCH, tests for WHERE with their values.
 
     `matches_nothing` is True when no chunk can match, `leaves_few` when the tests may leave few of the matching ones.
@@ -189,7 +188,7 @@ def hide_shared_scores(index: IndexConnection, principal: Principal, scored_hits
     if not visibility.get_read_scope(index, principal).other_owners:
         return tuple(scored_hits)
     ranked = (
-        structs.replace(hit, score=1 / rank if hit.score else 0.0, legs_score=None)
+        replace(hit, score=1 / rank if hit.score else 0.0, legs_score=None)
         for rank, hit in enumerate(scored_hits, start=1)
     )
     return tuple(hit if hit.user == principal.user else _mask_hit(hit) for hit in ranked)
@@ -197,7 +196,7 @@ def hide_shared_scores(index: IndexConnection, principal: Principal, scored_hits
 
 def _mask_hit(hit: Hit) -> Hit:
     """Mask the names in a hit of another owner."""
-    return structs.replace(
+    return replace(
         hit,
         keyword_score=None,
         conversation=mask(hit.conversation),
@@ -312,7 +311,7 @@ def count_facets(index: IndexConnection, principal: Principal, query: str, *, fi
     """
     with index.begin_read():
         read_scope = visibility.get_read_scope(index, principal)
-        filters = structs.replace(filters, memories=False)
+        filters = replace(filters, memories=False)
         expression = _build_facet_expression(
             index, read_scope, text.without_stopwords(text.query_terms(query)), filters
         )
@@ -735,7 +734,7 @@ def describe_calls(index: IndexConnection, hits: Sequence[Hit]) -> tuple[Hit, ..
     """Return the hits as their reader sees them: tool calls in words."""
     before = read_text_before(index, hits)
     return tuple(
-        structs.replace(
+        replace(
             hit, text=call_text.describe_calls(hit.text, hit.project, before=before.get((hit.turn_id, hit.chunk), ""))
         )
         if hit.kind == "call"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.config import LimitsConfig
 from perdure.index.fuse import rank_ids
@@ -24,8 +24,7 @@ N_JUDGED = 10  # best candidates whose words the judge reads
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Assessment:
+class Assessment(Struct, frozen=True):
     """The candidates of a plan, ranked and judged, before any is chosen."""
 
     plan: Plan  # with its events as windows
@@ -83,7 +82,7 @@ def add_event_windows(candidates: CandidateSource, plan: Plan) -> Plan:
         dates = [fact.stated_at for fact in candidates.get_facts(sighting.newest).values() if fact.stated_at]
         if dates:
             windows.append(Window(max(dates), _END_OF_TIME, f"since {event}"))
-    return structs.replace(plan, windows=tuple(windows))
+    return replace(plan, windows=tuple(windows))
 
 
 def _judge_candidates(
