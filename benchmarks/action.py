@@ -30,6 +30,7 @@ from benchmarks.resident import Process
 from perdure import formats
 from perdure.access.fence import make_nonce
 from perdure.capture.events import HookEvent, ask_resident
+from perdure.capture.lines import Line
 from perdure.formats.action_facts import find_failed_form, has_call_failed, read_failure, to_relative
 from perdure.formats.call_text import get_tool_kind, read_call_command
 from perdure.formats.command_form import read_outcomes
@@ -39,7 +40,7 @@ from perdure.identity import find_project
 from perdure.index.facts import FactRecord, IndexedFacts
 from perdure.recall.action import ActionCall, ActionFact, choose_fact
 from perdure.tool_turn import render_fact
-from perdure.types import Line, Live, ParsedLines
+from perdure.types import Live, ParsedLines
 
 _KINDS = ("run", "edit", "write", "patch", "read")
 _START, _END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)

@@ -18,13 +18,14 @@ import json
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks import corpus
 from benchmarks.common import machine, save, spread, table, timed

@@ -37,6 +37,7 @@ from perdure import formats, log, turn
 from perdure.capture import hook
 from perdure.capture.events import CLIENTS
 from perdure.capture.launch import describe_folders, describe_user
+from perdure.capture.lines import Line
 from perdure.errors import EmbedderMissing
 from perdure.formats.action_facts import has_call_failed
 from perdure.home import Home
@@ -44,7 +45,7 @@ from perdure.report import probe_runs
 from perdure.report.own_report import keep_report, make_report, to_counts
 from perdure.service.health import HealthState
 from perdure.service.worker import IngestWorker, QueryRequest, QueryWorker, UserHomes
-from perdure.types import Line, Part, Turn
+from perdure.types import Part, Turn
 
 LIMIT_MS = 60_000  # of a hook: the replay is about what is told, and this machine may be busy
 MAX_PAUSE = timedelta(minutes=1)

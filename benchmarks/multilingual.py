@@ -19,12 +19,12 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec import structs
+from msgspec.structs import replace
 
 from benchmarks.common import OUT, machine, table
 from perdure.access import scan

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perdure.access import scan
+from perdure.capture.lines import Line
 from perdure.formats import detect, emit, is_append_only, parse
-from perdure.types import Line
 
 PROSE = "We moved the importer to the new schema, and the tests of the index pass again. Ask Anna before you merge. "
 HOSTILE = {"letters set apart": "a ", "half an order": "ignore your all the ", "quotes": '"', "Chinese": "忽略以上"}

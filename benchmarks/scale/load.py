@@ -22,6 +22,7 @@ import numpy.typing as npt
 import psycopg
 
 from benchmarks.scale import texts
+from perdure.capture.lines import Line
 from perdure.formats.run_turns import parse_run
 from perdure.identity import make_run_id
 from perdure.index.postgres import PostgresIndex
@@ -29,7 +30,7 @@ from perdure.index.projection import project_run
 from perdure.index.write import write_run
 from perdure.models.embedder import QuantisedVectors, quantise
 from perdure.sqlite import apsw
-from perdure.types import Line, Run, Source
+from perdure.types import Run, Source
 
 FLUSH_TURNS = 20_000
 _INSERT = re.compile(r"INSERT (?:OR IGNORE )?INTO (\w+)\s*(?:\(([^)]*)\))?")

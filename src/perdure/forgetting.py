@@ -9,10 +9,11 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from perdure import config as settings
 from perdure import disk

@@ -6,7 +6,6 @@ so two homes that captured the same session agree without asking each other.
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from perdure.errors import UsageError
 from perdure.regex import lazy_re
 
-if TYPE_CHECKING:  # `types` loads dataclasses, which would cost a hook milliseconds
+if TYPE_CHECKING:  # `types` loads msgspec, which a hook has not
     from perdure.types import Source
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in ASCII order: ids sort like their bits
@@ -33,13 +32,19 @@ def to_base32(number: int, n_chars: int) -> str:
     return "".join(_ALPHABET[(number >> (5 * i)) & 31] for i in reversed(range(n_chars)))
 
 
+def _hash(name: str) -> bytes:
+    import hashlib  # 3 ms
+
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+
+
 def make_run_id(source: Source, from_offset: int, first_at: datetime | None) -> str:
     """Return the id of a run, 26 characters that sort by time.
 
     They are 48 bits of time in ms, then 80 bits of sha256(source, offset).
     """
     ms = max(0, int(first_at.timestamp() * 1000)) if first_at else 0
-    digest = hashlib.sha256(f"{source.key}\0{from_offset}".encode("utf-8", "surrogatepass")).digest()
+    digest = _hash(f"{source.key}\0{from_offset}")
     return to_base32(ms, 10) + to_base32(int.from_bytes(digest[:10], "big"), 16)
 
 
@@ -83,7 +88,7 @@ def is_run_id(text: str) -> bool:
 
 def make_turn_id(source: Source, offset: int) -> str:
     """Return the id of the turn whose first line starts at this byte of its source: `t` and 16 characters."""
-    digest = hashlib.sha256(f"turn\0{source.key}\0{offset}".encode("utf-8", "surrogatepass")).digest()
+    digest = _hash(f"turn\0{source.key}\0{offset}")
     return "t" + to_base32(int.from_bytes(digest[:10], "big"), 16)
 
 
@@ -98,7 +103,7 @@ def make_memory_id(created_at: datetime, entropy: bytes) -> str:
 
 def make_thread_run_id(containing_run: str, thread: str) -> str:
     """Return the id of the child run that an inline sidechain forms inside a captured run; sorts beside it."""
-    digest = hashlib.sha256(f"{containing_run}\0{thread}".encode("utf-8", "surrogatepass")).digest()
+    digest = _hash(f"{containing_run}\0{thread}")
     return containing_run[:10] + to_base32(int.from_bytes(digest[:10], "big"), 16)
 
 
@@ -124,7 +129,7 @@ def to_path_component(name: str) -> str:
     """
     if _COMPONENT.match(name):
         return name
-    return "x-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+    return "x-" + _hash(name).hex()[:40]
 
 
 def find_project(cwd: str | None) -> str | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.connections import Connections, pending_rows
@@ -48,8 +48,7 @@ RECALL_MODES = ("hybrid", "keyword")
 # search -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SearchRequest:
+class SearchRequest(Struct, frozen=True):
     """One query to search for. The fields are the arguments of `Home.search`."""
 
     query: str
@@ -131,7 +130,7 @@ def _search_vectors(
     from perdure.index.embed import count_missing
 
     vectors, space = pending.wait().vectors, pending.space
-    tuning = structs.replace(DEFAULT, vector=connections.config.search.vector_weight)
+    tuning = replace(DEFAULT, vector=connections.config.search.vector_weight)
     with index.begin_read(), pending.lanes.pause_bulk():
         candidates = IndexCandidates(index, connections.principal, request.filters, space)
         if request.mode == "semantic" or not request.terms:
@@ -170,8 +169,7 @@ def _build_result(candidates: IndexCandidates, request: SearchRequest, scores: S
 # recall -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RecallRequest:
+class RecallRequest(Struct, frozen=True):
     """One message to recall for. The fields are the arguments of `Home.recall`."""
 
     message: str
@@ -223,7 +221,7 @@ def recall_cues(
                 scan_text=scan_text,
                 describe_changes=None if connections.is_used_remotely else remarks.describe,
                 limits=connections.config.live.limits,
-                tuning=structs.replace(DEFAULT, vector=connections.config.search.vector_weight),
+                tuning=replace(DEFAULT, vector=connections.config.search.vector_weight),
             )
             try:
                 recalled = (recaller or recall)(candidates, plan, context)

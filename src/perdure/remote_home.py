@@ -8,13 +8,13 @@ made.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.archive.memory_events import fold_path
 from perdure.capture import credential, remote

@@ -9,12 +9,13 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.access.scan import Finding

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import math
 import re
-import string
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice, pairwise
 
 from perdure.regex import lazy_re
-from perdure.types import EXTERNAL_RUNTIMES
 
 CharSpan = tuple[int, int]  # [from, to) in characters
 
@@ -209,7 +207,7 @@ def _to_narrow(text: str) -> str:
 # A capital inside a word, behind a small letter or before one, and the rest of the word.
 _HUMP = lazy_re(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]{2}))[A-Za-z0-9]*+")
 _CAMEL_PART = lazy_re(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ALNUM = string.ascii_letters + string.digits
+_ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _NON_ALNUM_AS_BLANK = bytes(c if chr(c) in _ALNUM else 32 for c in range(256))
 
 
@@ -518,6 +516,8 @@ def describe_file(runtime: str, path: str, *, is_left: bool) -> str:
     >>> describe_file("host-memory", "/h/MEMORY.md", is_left=True), describe_file("codex", "s1", is_left=True)
     ('no longer in /h/MEMORY.md', '')
     """
+    from perdure.types import EXTERNAL_RUNTIMES  # with msgspec, 10 ms
+
     if runtime not in ("host-memory", "instructions", *EXTERNAL_RUNTIMES):
         return ""
     return f"no longer in {path}" if is_left else f"from {path}"

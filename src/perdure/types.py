@@ -1,4 +1,4 @@
-"""The nouns: frozen values that every layer shares. Pure, standard library only.
+"""The nouns: frozen values that every layer shares. Pure.
 
 They describe a thing, never how it is stored. Instants are aware UTC datetimes and end in `_at`;
 offsets are bytes of the source, counted from its first byte, whatever was captured before.
@@ -6,11 +6,14 @@ offsets are bytes of the source, counted from its first byte, whatever was captu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from perdure.regex import lazy_re
 
 Role = Literal["user", "assistant", "tool", "system"]
 Author = Literal["person", "machine", "agent", "tool"]
@@ -34,8 +37,7 @@ GrantScope = Literal["run", "tag", "project", "agent", "memory"]
 GRANT_SCOPES: tuple[GrantScope, ...] = ("run", "tag", "project", "agent", "memory")
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """A share: the runs that another user may read, masked; it covers runs that come into its scope later, too."""
 
     grant_id: str
@@ -48,16 +50,14 @@ class Grant:
     team: str = ""  # the team of whose members the grantee is one; "" for a grant to one user
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """The user who asks, and the grants of others in force now. Every filter is built from it alone."""
 
     user: str
     granted: tuple[Grant, ...] = ()  # other owners' grants that are in force now
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The user and the machine of a credential.
 
     Everything captured with it gets this owner and machine, whatever a request claims.
@@ -69,8 +69,7 @@ class Identity:
     is_admin: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The origin of bytes: one append-only stream of one native session or sub-agent."""
 
     user: str  # its owner
@@ -84,8 +83,7 @@ class Source:
         return "\0".join((self.user, self.runtime, self.session, str(self.generation)))
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The facts about a source before its bytes are copied; read from its first lines and its path."""
 
     runtime: str
@@ -96,25 +94,8 @@ class Origin:
     fork: bool = False  # parent_session is the session it was forked from, not the one that spawned it
 
 
-class Line(NamedTuple):
-    """One line of a source, without its newline. A tuple, because a transcript has very many."""
-
-    offset: int  # bytes from the start of the source to the line's first byte
-    raw: bytes
-
-    @property
-    def end(self) -> int:
-        """The offset just after the newline."""
-        return self.offset + len(self.raw) + 1
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The byte range in the source, newline included."""
-        return self.offset, self.offset + len(self.raw) + 1
-
-
 class Part(NamedTuple):
-    """One piece of a turn, in the order in which it was said or done. A tuple for the same reason as a line."""
+    """One piece of a turn, in the order in which it was said or done. A tuple, because a transcript has very many."""
 
     kind: PartKind
     text: str  # the words; for a call its input as compact JSON, for a result its output in full
@@ -154,8 +135,7 @@ class Turn(NamedTuple):
         return "\n\n".join(part.text for part in self.parts if part.kind in selected and part.text)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedLines:
+class ParsedLines(Struct, frozen=True):
     """The turns that a format read from some lines, and a record of every line left out: nothing is skipped
     silently.
     """
@@ -163,13 +143,12 @@ class ParsedLines:
     turns: tuple[Turn, ...]  # in the order of their first lines
     links: tuple[tuple[str, str | None], ...] = ()  # (entry id, parent id) of every entry, for tree files
     title: str = ""  # the last title that the client gave the session
-    skipped: Mapping[str, int] = field(default_factory=dict)  # line type -> lines left out on purpose
+    skipped: Mapping[str, int] = {}  # line type -> lines left out on purpose
     malformed: tuple[int, ...] = ()  # offsets of lines that are not what their format allows
     n_forgotten: int = 0  # lines that a `forget` replaced
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """The unit of capture: a byte range of a source, with what was known at capture (its metadata file)."""
 
     run_id: str  # 26 characters, sorts by time, deterministic in (source, from_offset)
@@ -203,8 +182,7 @@ class Run:
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Struct, frozen=True):
     """A session in progress. A search need not return its content: the model reads it anyway."""
 
     conversation: str
@@ -212,11 +190,10 @@ class Live:
     loaded_files: tuple[str, ...] = ()  # instructions that the client reads by itself
 
 
-_IN_NO_NAME = re.compile("[\0\ud800-\udfff]")
+_IN_NO_NAME = lazy_re("[\0\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(Struct, frozen=True):
     """The limits of a search. Empty means no limit. Several values of one field mean any of them; of tags, all."""
 
     agents: tuple[str, ...] = ()
@@ -242,14 +219,13 @@ class Filters:
 
     def __post_init__(self) -> None:
         """Replace NUL and lone surrogates: no name has one, and an index refuses to compare with it."""
-        for name in self.__slots__:
+        for name in self.__struct_fields__:
             values = getattr(self, name)
             if isinstance(values, tuple) and name != "held" and _IN_NO_NAME.search("".join(values)):
-                object.__setattr__(self, name, tuple(_IN_NO_NAME.sub("\ufffd", value) for value in values))
+                force_setattr(self, name, tuple(_IN_NO_NAME.sub("\ufffd", value) for value in values))
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetRequest:
+class ForgetRequest(Struct, frozen=True):
     """What a person wants to forget: ids, or everything that a query finds."""
 
     ids: tuple[str, ...] = ()  # of turns, runs, conversations and memories, or their beginnings; paths of memories
@@ -259,8 +235,7 @@ class ForgetRequest:
     with_floor: bool = False  # with the query: also lines, cards and proposals of the floor, from every version
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetItem:
+class ForgetItem(Struct, frozen=True):
     """One turn, or the other lines of a run, that is forgotten."""
 
     turn_id: str
@@ -271,8 +246,7 @@ class ForgetItem:
     path: str  # of the client's own transcript, which is not deleted
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetReport:
+class ForgetReport(Struct, frozen=True):
     """What a request would delete, or has deleted."""
 
     items: tuple[ForgetItem, ...]
@@ -285,8 +259,7 @@ class ForgetReport:
     rewritten_runs: tuple[str, ...] = ()  # empty in a preview
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """One turn in a search result."""
 
     turn_id: str
@@ -312,16 +285,14 @@ class Hit:
     chunk: int = 0  # which piece of the turn matched, from 0
 
 
-@dataclass(frozen=True, slots=True)
-class Facets:
+class Facets(Struct, frozen=True):
     """The number of matching turns for each runtime, machine, project, tag, agent, role and kind of text."""
 
     counts: Mapping[str, Mapping[str, int]]  # facet -> its value ("" for no project) -> turns, most first
     is_partial: bool = False  # more may match than were counted
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """The result of a search, and how it was made."""
 
     hits: tuple[Hit, ...]  # best first
@@ -332,8 +303,8 @@ class SearchResult:
     took_ms: float = 0.0
     mode: str = "keyword"  # how it was searched: keyword, hybrid or semantic
     n_unembedded: int = 0  # chunks without a vector yet, if vectors were used
-    timings_ms: Mapping[str, float] = field(default_factory=dict)  # of the query's vector: queued, compute
-    depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before it
+    timings_ms: Mapping[str, float] = {}  # of the query's vector: queued, compute
+    depth: Mapping[str, int] = {}  # lane -> texts that waited to be embedded before it
 
 
 MemoryKind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]
@@ -350,8 +321,7 @@ class Span(NamedTuple):
     to_offset: int  # exclusive
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """A short statement worth keeping. Memories of one agent, project and path form a chain; one of them is
     current.
     """
@@ -394,8 +364,7 @@ class Memory:
         return self.superseded_by is None and not self.retired
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryHit:
+class MemoryHit(Struct, frozen=True):
     """One memory in the result of a search of memories."""
 
     memory: Memory
@@ -407,8 +376,7 @@ class MemoryHit:
 Intent = Literal["fact", "latest", "history", "overview", "task"]
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A time range that a message names."""
 
     since_at: datetime
@@ -416,8 +384,7 @@ class Window:
     words: str  # the words of the message
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The queries and conditions of the recall for one message."""
 
     message: str
@@ -436,8 +403,7 @@ class Plan:
         return ", ".join(self.queries) if self.by_model else self.message
 
 
-@dataclass(frozen=True, slots=True)
-class Cue:
+class Cue(Struct, frozen=True):
     """One recalled turn or memory, with its provenance and the reason why it was chosen."""
 
     turn_id: str  # or the memory's id
@@ -472,23 +438,20 @@ class WithheldText(NamedTuple):
     digest: str  # name of the text, by which its owner can allow it
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Struct, frozen=True):
     """The cues of the recall for one message, and the steps that failed."""
 
     cues: tuple[Cue, ...]  # best first; empty is an answer
     plan: Plan
     silent: str = ""  # why there is no cue, in words; empty when there is one
     degraded: tuple[str, ...] = ()  # steps that failed, e.g. "vector"
-    timings_ms: Mapping[str, float] = field(default_factory=dict)  # step -> time
+    timings_ms: Mapping[str, float] = {}  # step -> time
     n_tokens: int = 0
     n_behind: int = 0  # captures that could not be found yet
     without_room: tuple[str, ...] = ()  # turn ids that did not fit into the budget
-    passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why it was rejected, if requested
-    held_back: Mapping[str, WithheldText] = field(
-        default_factory=dict
-    )  # turn or memory id -> a text that reads like an order to a model
-    depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before this
+    passed_over: Mapping[str, str] = {}  # turn id -> why it was rejected, if requested
+    held_back: Mapping[str, WithheldText] = {}  # turn or memory id -> a text that reads like an order to a model
+    depth: Mapping[str, int] = {}  # lane -> texts that waited to be embedded before this
     relevance: float | None = None  # of the best match, as the judge measures it; None if nothing was looked for
     threshold: float | None = None  # below which recall is silent
     coverage: float | None = None  # share of the message's words in the best match, if enough words to count
@@ -496,8 +459,7 @@ class Recalled:
     judged_for: str = ""  # the model whose threshold counted, or "words"
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """A run with everything that is derived about it."""
 
     run_id: str
@@ -540,8 +502,7 @@ class RunView:
     n_abandoned: int = 0  # turns on branches that the session abandoned
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """The six columns of a run beside its transcript, as they are in the index."""
 
     user_messages: tuple[str, ...]
@@ -552,8 +513,7 @@ class Columns:
     skills: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A run in its tree."""
 
     run: RunView

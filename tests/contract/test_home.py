@@ -3,11 +3,11 @@
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("uvicorn")
 

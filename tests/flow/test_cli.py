@@ -170,11 +170,13 @@ def test_secrets_are_masked_in_every_output(home: Path) -> None:
 
 
 def test_help_and_import_load_few_modules() -> None:
-    """What is not imported costs nothing: no SQLite, no rich, no msgspec, no formats before a command runs."""
-    for code in ("import perdure", "import perdure.surfaces.cli"):
+    """What is not imported costs nothing: no SQLite, no rich, no msgspec, no formats before a command runs, and before
+    the resident home is asked.
+    """
+    for code in ("import perdure", "import perdure.surfaces.cli", "import perdure.surfaces.cli.recall"):
         listing = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
         done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
-        heavy = {"apsw", "rich", "msgspec", "perdure.home", "perdure.formats", "perdure.index"}
+        heavy = {"apsw", "rich", "msgspec", "hashlib", "perdure.home", "perdure.formats", "perdure.index"}
         assert heavy.isdisjoint(done.stdout.split())
 
 

@@ -1,6 +1,5 @@
 """The OpenAPI document and the application are one table: every operation is in both, and answers as it says."""
 
-import dataclasses
 import re
 from typing import Any
 
@@ -248,4 +247,4 @@ def test_shared_memories_are_a_separate_list(served):
 )
 def test_a_hit_and_a_cue_have_the_names_of_python(shape, noun, extra_names):
     names = {field.encode_name for field in msgspec.structs.fields(shape)}
-    assert names == {field.name for field in dataclasses.fields(noun)} | extra_names
+    assert names == {field.name for field in msgspec.structs.fields(noun)} | extra_names

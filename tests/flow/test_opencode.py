@@ -19,6 +19,7 @@ import perdure
 from perdure import formats
 from perdure.archive.run_files import split_source_lines
 from perdure.capture import failures
+from perdure.capture.lines import Line
 from rig.resident import ScriptedResident
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
@@ -95,7 +96,7 @@ def words_of(lines: list[bytes]) -> dict[str, str]:
     """Message -> its words, as the last line of it has them."""
     offset, placed = 0, []
     for raw in lines:
-        placed.append(perdure.types.Line(offset, raw))
+        placed.append(Line(offset, raw))
         offset += len(raw) + 1
     return {str(turn.native_id): turn.text() for turn in formats.parse("opencode", placed).turns}
 
@@ -343,7 +344,7 @@ def test_last_captured_state_is_the_current_one(tmp_path_factory, states: list[t
                 path.unlink()
         home.import_files([opencode.path], index=False)
     lines = kept(place / "home")["ses_1"]
-    parsed = formats.parse("opencode", [perdure.types.Line(n, raw) for n, raw in enumerate(lines)])
+    parsed = formats.parse("opencode", [Line(n, raw) for n, raw in enumerate(lines)])
     assert (
         len(lines)
         == len(set(lines))

@@ -1,10 +1,10 @@
 """What a grant lets another read, case by case; tests/flow/test_worlds.py holds it against an oracle."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 import perdure
 from perdure.archive.archive import Delta

@@ -3,10 +3,10 @@
 500 worlds on every run of the tests, on both engines; `python -m benchmarks.privacy` asks ten thousand.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import perdure
 from perdure import config as settings

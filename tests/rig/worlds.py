@@ -116,7 +116,7 @@ class World:
     def granted(self) -> list[Grant]:
         """The grants that count."""
         now, me = datetime.now(UTC), self.reader.user
-        own = [replace(grant, grantee=me) for grant in self.team_grants if me in self.team[1]]
+        own = [msgspec.structs.replace(grant, grantee=me) for grant in self.team_grants if me in self.team[1]]
         return [
             grant
             for grant in (*self.reader.granted, *own)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.access.redact import MAX_NAME_CHARS, classify_name, mask
 from perdure.regex import lazy_re

@@ -21,18 +21,18 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from perdure.access.secret_contexts import find_context_secrets
 from perdure.access.secret_formats import KEY_HINT, PREFIXED_FORMATS, SHAPED_FORMATS
 from perdure.regex import lazy_re
 
 
-@dataclass(frozen=True, slots=True)
-class SecretSpan:
+class SecretSpan(Struct, frozen=True):
     """The position of a secret in a text, and its kind."""
 
     kind: str  # written in the mask: "github", "aws-key-id", "password", …

@@ -13,25 +13,25 @@ import itertools
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure import disk
 from perdure.archive import injections, manifest, merge, run_files
 from perdure.archive.journal import Journal, get_writer_id
 from perdure.archive.store import Ledger, LedgerEntry
 from perdure.archive.tombstones import Tombstones
-from perdure.capture.lines import find_first_stamp, find_last_stamp
+from perdure.capture.lines import Line, find_first_stamp, find_last_stamp
 from perdure.capture.transcripts import count_complete_bytes
 from perdure.errors import DamagedRun, DiskFull, NewerFormat, NotFound, UsageError
 from perdure.formats.run_turns import remove_injected
 from perdure.identity import check_user, get_run_month, get_run_time, make_run_id
-from perdure.types import Line, Origin, ParsedLines, Run, Source, Turn
+from perdure.types import Origin, ParsedLines, Run, Source, Turn
 
 FORMAT = 1
 _CACHED_MANIFESTS = 8
@@ -49,8 +49,7 @@ Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
 ParseRun = Callable[[Run, Sequence[Line]], ParsedLines]
 
 
-@dataclass(frozen=True)
-class Delta:
+class Delta(msgspec.Struct, frozen=True):
     """Some bytes of a source on their way into the archive, with what is known about them."""
 
     origin: Origin
@@ -324,7 +323,7 @@ class Archive:
 
     def accept_losses(self, missing: Sequence[manifest.RunRecord]) -> None:
         """Expect these missing runs no longer. An index that holds them is stale. The caller blocks writes."""
-        self._record(msgspec.structs.replace(record, removed=True) for record in missing)
+        self._record(replace(record, removed=True) for record in missing)
         self.ledger.drop([record.run for record in missing])
         self.ledger.set_meta("stale-index", "yes")
 

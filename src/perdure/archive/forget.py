@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.access.redact import mask
@@ -30,11 +30,12 @@ from perdure.archive.journal import (
 from perdure.archive.run_files import FORGOTTEN, split_source_lines
 from perdure.archive.store import LedgerEntry
 from perdure.archive.tombstones import Tombstones
+from perdure.capture.lines import Line
 from perdure.errors import DamagedRun, NotFound
 from perdure.formats.call_text import describe_turn
 from perdure.formats.run_turns import parse_run
 from perdure.identity import make_turn_id
-from perdure.types import OWN_RUNTIME, Line, Memory, Run, Source, Span, Turn
+from perdure.types import OWN_RUNTIME, Memory, Run, Source, Span, Turn
 
 _EVENT_TURNS = 2000  # turns named in one event: a line of the journal stays below a few megabytes
 

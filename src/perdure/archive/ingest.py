@@ -10,13 +10,13 @@ import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure import formats
 from perdure.archive.archive import Archive, Delta, StoreResult
@@ -25,12 +25,13 @@ from perdure.archive.merge import to_base_session
 from perdure.archive.run_files import split_source_lines
 from perdure.archive.tombstones import Tombstones
 from perdure.capture import enqueue, policy, settle, transcripts
+from perdure.capture.lines import Line
 from perdure.capture.settle import Answer, Attempt
 from perdure.capture.transcripts import count_complete_bytes, escape_text, find_lines_end, to_plain_name
 from perdure.config import Config
 from perdure.errors import Busy, FormatFault, UsageError
 from perdure.identity import find_project
-from perdure.types import OTHER_LINES, PROMPTS_ONLY, Line, Origin, Source, Span
+from perdure.types import OTHER_LINES, PROMPTS_ONLY, Origin, Source, Span
 
 HEAD_BYTES = 1 << 16  # enough to detect the format and the session
 _PIECE_BYTES = 1 << 26  # a larger file is captured in runs of about this size
@@ -41,8 +42,7 @@ TombstonesByUser = dict[str, Tombstones]
 Progress = Callable[[int, int], None]  # files done, bytes done
 
 
-@dataclass
-class IngestResult:
+class IngestResult(msgspec.Struct):
     """The result of an import, in counts and by name."""
 
     n_files: int = 0  # files examined
@@ -50,9 +50,9 @@ class IngestResult:
     n_runs: int = 0  # new runs
     n_bytes: int = 0  # new bytes
     n_rewritten: int = 0  # sources that had been rewritten and were captured as a new generation
-    by_runtime: Counter[str] = field(default_factory=Counter)  # new runs
-    left_out: list[tuple[str, str]] = field(default_factory=list)  # (path, why), by the owner's own rules
-    refused: list[tuple[str, str]] = field(default_factory=list)  # (path, why) of files of no known format
+    by_runtime: Counter[str] = msgspec.field(default_factory=Counter)  # new runs
+    left_out: list[tuple[str, str]] = []  # (path, why), by the owner's own rules
+    refused: list[tuple[str, str]] = []  # (path, why) of files of no known format
     n_recovered_prompts: int = 0  # new lines of prompt histories
     n_recovered_sessions: int = 0  # deleted sessions with such lines
 
@@ -63,8 +63,7 @@ class IngestResult:
             self.n_recovered_sessions += 1
 
 
-@dataclass(frozen=True)
-class IngestRules:
+class IngestRules(msgspec.Struct, frozen=True):
     """The settings of an ingest: for whom it captures, and what it never captures."""
 
     home: Path

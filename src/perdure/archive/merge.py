@@ -9,17 +9,18 @@ own name; what does not becomes a source of its own, `<session>~~<hash>`, in the
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from perdure.archive import run_files
 from perdure.identity import make_run_id
+from perdure.regex import lazy_re
 from perdure.types import Run, Source
 
 RunWithBytes = tuple[Run, bytes]  # a run with its bytes on disk
 
-_ASIDE_SUFFIX = re.compile(r"~~[0-9a-f]{12}\Z")
+_ASIDE_SUFFIX = lazy_re(r"~~[0-9a-f]{12}\Z")
 
 
 def to_base_session(session: str) -> str:

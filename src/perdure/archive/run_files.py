@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.disk import replace_file
 from perdure.errors import DamagedRun
 from perdure.identity import get_run_month, to_path_component
 from perdure.lazy_module import LazyModule
-from perdure.types import Line, Run
+from perdure.types import Run
 
 FORGOTTEN = b'{"forgotten":"'  # the beginning of the line that replaces a forgotten one
 _run_decoder = msgspec.json.Decoder(Run)

@@ -15,17 +15,16 @@ import hmac
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from perdure.archive.journal import JournalEvent
-from perdure.capture.lines import find_first_stamp
+from perdure.capture.lines import Line, find_first_stamp
 from perdure.identity import make_turn_id
 from perdure.text import normalise
-from perdure.types import Line, Source, Turn
+from perdure.types import Source, Turn
 
 EVENT_TYPE = "forgotten"
 KEY_EVENT_TYPE = "tombstone-key"
@@ -73,17 +72,16 @@ def describe_turn(source: Source, turn: Turn, key: bytes) -> dict[str, Any]:
     }
 
 
-@dataclass
-class Tombstones:
+class Tombstones(msgspec.Struct):
     """All tombstones of one user, in a form that can be queried."""
 
-    keys: list[bytes] = field(default_factory=list)
-    ranges: dict[tuple[str, str, int], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    turn_by_native_id: dict[str, str] = field(default_factory=dict)  # keyed native id → turn id
-    hashes: dict[str, list[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(list))
-    line_hashes: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))  # of no turn
-    memories: set[str] = field(default_factory=set)  # ids
-    memory_texts: dict[str, str] = field(default_factory=dict)  # keyed text of a memory → when it was last forgotten
+    keys: list[bytes] = []
+    ranges: dict[tuple[str, str, int], list[tuple[int, int]]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    turn_by_native_id: dict[str, str] = {}  # keyed native id → turn id
+    hashes: dict[str, list[tuple[int | None, str]]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    line_hashes: dict[tuple[str, str], set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))  # of no turn
+    memories: set[str] = set()  # ids
+    memory_texts: dict[str, str] = {}  # keyed text of a memory → when it was last forgotten
     span_s: tuple[int, int] | None = None  # first to last forgotten message; None when some time is unknown
 
     def __bool__(self) -> bool:

@@ -21,11 +21,14 @@ import re
 import stat
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perdure.capture import tool_calls
 from perdure.disk import lock_file
 from perdure.errors import Busy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MAX_SOCKET_PATH_BYTES = 100  # bytes of a Unix socket's path that every system takes
 MAX_LINE_BYTES = 32_000_000  # of a request or an answer
@@ -97,9 +100,12 @@ def has_resident_died(home: Path) -> bool:
         return False
 
 
-def ask_resident(home: Path, request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+def ask_resident(
+    home: Path, request: dict[str, Any], *, timeout_s: float, meanwhile: Callable[[], object] | None = None
+) -> dict[str, Any]:
     """Ask the resident home; return its answer.
 
+    meanwhile: what to do between the request and the answer.
     Raises OSError (also TimeoutError) or ValueError when there is no answer.
     """
     ends_at = time.monotonic() + timeout_s
@@ -111,6 +117,8 @@ def ask_resident(home: Path, request: dict[str, Any], *, timeout_s: float) -> di
         connection.settimeout(timeout_s)
         connection.connect(str(path))
         connection.sendall(json.dumps(request).encode() + b"\n")
+        if meanwhile is not None:
+            meanwhile()
         data = bytearray()
         while not data.endswith(b"\n"):
             connection.settimeout(max(0.001, ends_at - time.monotonic()))

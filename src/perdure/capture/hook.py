@@ -409,7 +409,7 @@ def _capture_database_session(call: _HookCall, event: HookEvent, capture_rules: 
     ]
     for session, path in itertools.product(events.list_sessions(event, call.payload), paths):
         for session_origin, lines in formats.emit_session(event.client, path, session):
-            fields = {name: getattr(session_origin, name) for name in session_origin.__dataclass_fields__}
+            fields = {name: getattr(session_origin, name) for name in session_origin.__struct_fields__}
             try:
                 enqueue.enqueue_lines(capture_rules, fields, lines, path=str(path.absolute()))
             except UsageError:  # paused, excluded or incognito: no failure

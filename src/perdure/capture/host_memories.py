@@ -19,6 +19,7 @@ from perdure.capture import enqueue, policy, transcripts
 from perdure.disk import make_folder, replace_file
 from perdure.environ import find_user_home, read_variable
 from perdure.errors import PerdureError
+from perdure.regex import lazy_re
 
 MEMORY_RUNTIME, INSTRUCTIONS_RUNTIME = "host-memory", "instructions"
 _USER_FILES = (  # (client, patterns below its folder)
@@ -40,36 +41,34 @@ _LOADED_NAMES = {  # client -> files of instructions that it reads by itself
     "copilot-cli": (".github/copilot-instructions.md", "AGENTS.md"),
 }
 _INSTRUCTION_NAMES = {"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", "copilot-instructions.md"}
-_MEMORY_PATH = re.compile(
-    r"/projects/[^/]+/memory/[^/]+\.md|/\.?codex[^/]*/memories/.+\.md|/\.perdure/notes/[^/]+\.md\Z"
-)
-_RULE_PATH = re.compile(r"/\.cursor/rules/.+\.mdc")
+_MEMORY_PATH = lazy_re(r"/projects/[^/]+/memory/[^/]+\.md|/\.?codex[^/]*/memories/.+\.md|/\.perdure/notes/[^/]+\.md\Z")
+_RULE_PATH = lazy_re(r"/\.cursor/rules/.+\.mdc")
 _N_ANCESTORS = 6  # folders above the current one whose instructions a client reads
 _MAX_BYTES = 1 << 20  # a larger file is no memory
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*\s*")
-_ITEM = re.compile(r"(?:[-*+]|\d{1,4}[.)])[ \t]")
+_HEADING = lazy_re(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*\s*")
+_ITEM = lazy_re(r"(?:[-*+]|\d{1,4}[.)])[ \t]")
 _LEAD_IN_LEVEL = 7  # below every heading
 _MAX_LEAD_IN_CHARS = 300
-_FENCE = re.compile(r" {0,3}(```|~~~)")
-_STEP = re.compile(r"\d{1,4}[.)][ \t]")
-_INDENTED = re.compile(r"(?: {2,}|\t)\S")
-_POINTS_BACK = re.compile(  # the first word of a paragraph that means nothing without the code before it
+_FENCE = lazy_re(r" {0,3}(```|~~~)")
+_STEP = lazy_re(r"\d{1,4}[.)][ \t]")
+_INDENTED = lazy_re(r"(?: {2,}|\t)\S")
+_POINTS_BACK = lazy_re(  # the first word of a paragraph that means nothing without the code before it
     r"(?:this|these|that|it|they|dies(?:er?|es)?|das|cela|cette?|ces?|est[aeo]s?)\b(?![’'-])|这|這|これ|それ", re.I
 )
-_REASON = re.compile(
+_REASON = lazy_re(
     r"\*\*(?:why|how to apply|when to apply|reason|rationale|warum|pourquoi|por qué)\b[^*\n]{0,40}\*\*", re.I
 )
-_FIELD = re.compile(  # of a thing that another line names
+_FIELD = lazy_re(  # of a thing that another line names
     r"[-*+][ \t]+\W{0,2}(purpose|location|contains|depends on|used by|triggers?|responsibilities|examples?)\W{0,2}:",
     re.I,
 )
-_GOES_ON = re.compile(  # the first words of a paragraph whose subject stands in the one before
+_GOES_ON = lazy_re(  # the first words of a paragraph whose subject stands in the one before
     r"(?:so|but|however|therefore|hence|also|both|neither|they|it|that|otherwise|instead|the same|this (?:is|was|means"
     r"|applies|also|extends|makes))\b(?![’'-])", re.I
 )  # fmt: skip
 _MAX_JOINED_CHARS = 1500  # of a paragraph to which steps, code, a reason and what it means are joined
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?\n)---(?:[ \t]*\r?\n)+", re.S)
-_DESCRIPTION = re.compile(r"^description:[ \t]*([\"']?)([^>|\s].*?)\1[ \t\r]*$", re.M)
+_FRONT_MATTER = lazy_re(r"---[ \t]*\r?\n(.*?\n)---(?:[ \t]*\r?\n)+", re.S)
+_DESCRIPTION = lazy_re(r"^description:[ \t]*([\"']?)([^>|\s].*?)\1[ \t\r]*$", re.M)
 _MAX_DESCRIPTION_CHARS = 200  # of a note; its first sentences say what the paragraphs are about
 
 

@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from perdure.disk import make_folder, replace_file
-from perdure.types import Line
 
 _STAMP = re.compile(
     rb'"(?:timestamp|ts|created_at|createdAt|startTime|start_time|time|created|date)"\s*:\s*(?:"([^"\\]{8,40})"|(\d{10,13})(?=[\s,}.]))'
@@ -26,6 +26,23 @@ _STAMP = re.compile(
 _TAIL_BYTES = 1 << 18  # the last stamp is searched in the last 256 KiB first
 _new_line = tuple.__new__  # makes a Line at half the price of calling it; a transcript has very many
 _PLAUSIBLE_YEARS = (1990, 2200)  # a stamp outside is from a wrong clock and not used
+
+
+class Line(NamedTuple):
+    """One line of a source, without its newline. A tuple, because a transcript has very many."""
+
+    offset: int  # bytes from the start of the source to the line's first byte
+    raw: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset just after the newline."""
+        return self.offset + len(self.raw) + 1
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The byte range in the source, newline included."""
+        return self.offset, self.offset + len(self.raw) + 1
 
 
 def split_lines(data: bytes, *, from_offset: int = 0) -> Iterator[Line]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import hashlib
 import json
 import os
 from datetime import datetime
@@ -267,4 +266,6 @@ def _hash_session(key: bytes, user: str, runtime: str, session: str) -> str:
 
 
 def _hash_name(key: bytes, name: str) -> str:
+    import hashlib  # 3 ms, which few homes need here
+
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=key, digest_size=16).hexdigest()

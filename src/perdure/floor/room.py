@@ -20,7 +20,6 @@ from perdure.floor import notes, pages
 from perdure.floor.floor import Floor
 from perdure.floor.platforms import describe_platform
 from perdure.floor.state import to_time
-from perdure.memories.room import MemoryRoom
 from perdure.text import tokens
 from perdure.types import Memory, Span
 from perdure.upkeep import Upkeep
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.floor.state import FloorCard
     from perdure.floor.summaries import DiaryResult, RecentResult
     from perdure.memories.remarks import Remarks
+    from perdure.memories.room import MemoryRoom
 
 
 VARIABLES = ("platform", "agent", "user", "machine", "project")  # of the system prompt, in the order of their values

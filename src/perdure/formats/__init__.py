@@ -14,9 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from perdure.capture.lines import Line
 from perdure.errors import FormatFault
 from perdure.formats.branches import find_abandoned
-from perdure.types import EXTERNAL_RUNTIMES, RUNTIMES, Line, Origin, ParsedLines
+from perdure.types import EXTERNAL_RUNTIMES, RUNTIMES, Origin, ParsedLines
 
 __all__ = ["detect", "emit", "emit_session", "find_abandoned", "identify", "is_append_only", "list_new_lines", "parse"]
 

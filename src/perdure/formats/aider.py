@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.errors import FormatFault
 from perdure.formats.json_text import encode_object, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.prompt_text import split_typed_text
 from perdure.formats.values import clean_id, hash_to_id, parse_instant, text_or_empty
 from perdure.regex import lazy_re
-from perdure.types import Line, Origin, ParsedLines, Part
+from perdure.types import Origin, ParsedLines, Part
 
 FILE_NAME = ".aider.chat.history.md"
 _SESSION_START = lazy_re(r"^# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[ \t]*$", re.M)

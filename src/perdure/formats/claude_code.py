@@ -18,13 +18,14 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines, make_part
 from perdure.formats.parts import add_call, add_result, build_image_part, collect_images
 from perdure.formats.prompt_text import BUILT_IN_COMMANDS, is_client_summary, is_machine_text, split_typed_text
 from perdure.formats.values import Tokens, clean_id, make_reader, text_or_empty, to_utc
 from perdure.regex import lazy_re
-from perdure.types import Author, Json, Line, Origin, ParsedLines, Part
+from perdure.types import Author, Json, Origin, ParsedLines, Part
 
 _CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 _UUID = lazy_re(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)

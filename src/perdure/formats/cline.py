@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.errors import FormatFault
 from perdure.formats.json_text import (
     compact_line,
@@ -28,7 +29,7 @@ from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines, to_jso
 from perdure.formats.parts import add_call, collect_images, is_text_block, join_text
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import clean_id, parse_instant, sum_token_counts, text_or_empty
-from perdure.types import Json, Line, Origin, ParsedLines, Part
+from perdure.types import Json, Origin, ParsedLines, Part
 
 _USER_INPUT = re.compile(r"<user_input(?: [^<>\n]{0,200})?>(.*)</user_input>", re.S)
 _USAGE_KEYS = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")

@@ -18,13 +18,14 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import UNREADABLE_ERRORS, TurnCollector, TurnDraft, feed_lines
 from perdure.formats.parts import add_call, add_result, collect_images, join_text
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import Tokens, clean_id, make_reader, text_or_empty, to_utc
 from perdure.regex import lazy_re
-from perdure.types import Author, Json, Line, Origin, ParsedLines, Part
+from perdure.types import Author, Json, Origin, ParsedLines, Part
 
 LINE_TYPES = (
     "session_meta",

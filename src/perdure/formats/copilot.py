@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.parts import add_call, add_result
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import Tokens, clean_id, make_reader, text_or_empty, to_utc
-from perdure.types import Json, Line, Origin, ParsedLines, Part, Role
+from perdure.types import Json, Origin, ParsedLines, Part, Role
 
 _MESSAGE_ROLES: dict[str, Role] = {
     "user.message": "user",

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.capture.transcripts import SUMMARY_REPLY
 from perdure.formats.json_text import (
     compact_line,
@@ -32,7 +33,7 @@ from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines, to_jso
 from perdure.formats.parts import add_call, collect_images, join_text
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import clean_id, parse_instant, sum_token_counts, text_or_empty
-from perdure.types import Json, Line, Origin, ParsedLines, Part
+from perdure.types import Json, Origin, ParsedLines, Part
 
 HEADER_KEYS = ("sessionId", "projectHash", "startTime", "kind", "directories")  # keys that never change in a session
 _SPEAKERS = ("user", "gemini")

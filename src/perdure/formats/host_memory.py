@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,19 @@ from typing import Any
 import msgspec
 
 from perdure.capture import host_memories
+from perdure.capture.lines import Line
 from perdure.formats.json_text import decode_json
 from perdure.formats.notes import normalize_note_path
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.passing import find_passing_sign, is_task_name, lacks_rule
 from perdure.formats.values import parse_instant, text_or_empty
-from perdure.types import Author, Line, Origin, ParsedLines, Part
+from perdure.regex import lazy_re
+from perdure.types import Author, Origin, ParsedLines, Part
 
-_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_HEADING = lazy_re(r" {0,3}#{1,6}(?:[ \t]|$)")
 _TEAM_NOTES = "/.perdure/notes/"
-_TYPE = re.compile(r"^\s*type:[ \t]*[\"']?(\w+)", re.M)  # of a note, in its front matter
-_DATE = re.compile(r"\W*(?:\w+\W+)?\d{4}-\d\d-\d\d\W*")  # of a note: "**Date:** 2026-02-08"
+_TYPE = lazy_re(r"^\s*type:[ \t]*[\"']?(\w+)", re.M)  # of a note, in its front matter
+_DATE = lazy_re(r"\W*(?:\w+\W+)?\d{4}-\d\d-\d\d\W*")  # of a note: "**Date:** 2026-02-08"
 
 
 class _HostLine(msgspec.Struct, gc=False):
@@ -42,8 +43,7 @@ class _HostLine(msgspec.Struct, gc=False):
     paragraphs: Any = None
 
 
-@dataclass(slots=True)
-class _FileReader:
+class _FileReader(msgspec.Struct):
     """What is known of a file while its lines are read."""
 
     collector: TurnCollector

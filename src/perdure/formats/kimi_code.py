@@ -15,13 +15,14 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.capture.transcripts import KIMI_MAIN_AGENT
 from perdure.formats.json_text import make_session_id
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.parts import add_call, add_result, collect_images, join_text
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import clean_id, make_reader, parse_instant, sum_token_counts, text_or_empty
-from perdure.types import Json, Line, Origin, ParsedLines, Part
+from perdure.types import Json, Origin, ParsedLines, Part
 
 _USAGE_KEYS = ("inputOther", "output", "inputCacheRead", "inputCacheCreation")
 _COMPACTION = "context.apply_compaction"

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.errors import FormatFault
 from perdure.formats.json_text import (
     RawObject,
@@ -31,7 +32,7 @@ from perdure.formats.parsing import UNREADABLE_ERRORS, TurnCollector, TurnDraft,
 from perdure.formats.parts import add_call, add_result, collect_images, is_text_block
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import clean_id, hash_to_id, parse_instant, sum_token_counts, text_or_empty
-from perdure.types import Json, Line, Origin, ParsedLines, Part
+from perdure.types import Json, Origin, ParsedLines, Part
 
 _UNIQUE_CHARS = 16  # a shorter id of a message is taken for a number within its conversation
 _SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "conversationId", "id")

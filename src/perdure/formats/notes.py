@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.formats.json_text import encode_object
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.prompt_text import split_typed_text
 from perdure.formats.values import hash_to_id, parse_instant, text_or_empty
 from perdure.regex import lazy_re
-from perdure.types import Line, Origin, ParsedLines
+from perdure.types import Origin, ParsedLines
 
 _HEADING = lazy_re(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\r?")
 _FENCE = lazy_re(r" {0,3}(```|~~~)")

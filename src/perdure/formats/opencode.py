@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.formats.json_text import (
     RawObject,
     compact_line,
@@ -47,7 +48,7 @@ from perdure.formats.store import (
 from perdure.formats.values import clean_id, parse_instant, sum_token_counts, text_or_empty
 from perdure.regex import lazy_re
 from perdure.sqlite import apsw
-from perdure.types import Json, Line, Origin, ParsedLines, Part
+from perdure.types import Json, Origin, ParsedLines, Part
 
 _DEFAULT_TITLE = lazy_re(r"(?:New|Child) session - \d{4}-\d\d-\d\dT")  # until a model gives the session a title
 _HEADER_KEYS = ("id", "parentID", "directory")  # keys that never change in a session

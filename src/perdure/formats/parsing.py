@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from perdure.types import Author, Line, ParsedLines, Part, Role, Turn
+from perdure.capture.lines import Line
+from perdure.types import Author, ParsedLines, Part, Role, Turn
 
 UNREADABLE_ERRORS = (ValueError, RecursionError)  # every msgspec and Unicode error is a ValueError
 MAX_LABEL_CHARS = 64  # a line type longer than this is not one
@@ -67,17 +67,16 @@ class TurnDraft(msgspec.Struct, gc=False):
         return tuple.__new__(Turn, fields)
 
 
-@dataclass(slots=True)
-class TurnCollector:
+class TurnCollector(msgspec.Struct):
     """Collects the turns, links and counts of one run while its lines are read."""
 
-    drafts: list[TurnDraft] = field(default_factory=list)  # in the order of their first lines
-    links: list[tuple[str, str | None]] = field(default_factory=list)
+    drafts: list[TurnDraft] = []  # in the order of their first lines
+    links: list[tuple[str, str | None]] = []
     title: str = ""
-    skipped: dict[str, int] = field(default_factory=dict)
-    malformed: list[int] = field(default_factory=list)
+    skipped: dict[str, int] = {}
+    malformed: list[int] = []
     n_forgotten: int = 0
-    tool_names: dict[str, str] = field(default_factory=dict)  # call id -> tool name, to name results
+    tool_names: dict[str, str] = {}  # call id -> tool name, to name results
 
     def skip(self, kind: Any, subtype: Any = None) -> None:
         """Count a line that is left out on purpose, under its type, e.g. `event_msg:token_count`."""

@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.parts import add_call, add_result, collect_images
 from perdure.formats.prompt_text import split_typed_text
 from perdure.formats.values import clean_id, sum_token_counts, text_or_empty, to_utc
-from perdure.types import OWN_RUNTIME, Json, Line, Origin, ParsedLines, Part
+from perdure.types import OWN_RUNTIME, Json, Origin, ParsedLines, Part
 
 FORMAT = 1  # of the log; a newer one is refused
 INTERRUPTED = "interrupted: unknown whether it ran"  # the result of a call that was under way when the process died

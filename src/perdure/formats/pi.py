@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines, make_part
 from perdure.formats.parts import add_call, add_result, collect_images, join_text
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import Tokens, clean_id, make_reader, parse_instant, text_or_empty
-from perdure.types import Author, Json, Line, Origin, ParsedLines, Part, Role
+from perdure.types import Author, Json, Origin, ParsedLines, Part, Role
 
 _SUMMARY_TYPES = ("compaction", "branch_summary")
 

@@ -20,12 +20,13 @@ from typing import Any
 import msgspec
 
 from perdure.capture.events import is_command
+from perdure.capture.lines import Line
 from perdure.formats.json_text import decode_json, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
 from perdure.formats.prompt_text import BUILT_IN_COMMANDS, is_machine_text, split_typed_text
 from perdure.formats.values import clean_id, hash_to_id, parse_instant, text_or_empty
 from perdure.regex import lazy_re
-from perdure.types import OTHER_LINES, PROMPTS_ONLY, Author, Json, Line, Origin, ParsedLines, Part
+from perdure.types import OTHER_LINES, PROMPTS_ONLY, Author, Json, Origin, ParsedLines, Part
 
 CLAUDE_RUNTIME, CODEX_RUNTIME = "claude-code" + PROMPTS_ONLY, "codex" + PROMPTS_ONLY
 _PASTED_MARK = lazy_re(r"\[Pasted text #(\d{1,6})[^\]\n]{0,80}\]")

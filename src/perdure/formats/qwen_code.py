@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.capture.lines import Line
 from perdure.capture.transcripts import QWEN_AGENTS_FOLDER
 from perdure.formats.gemini import read_response_text
 from perdure.formats.json_text import make_session_id, read_objects
@@ -23,7 +24,7 @@ from perdure.formats.parts import add_call, collect_images, join_text
 from perdure.formats.prompt_text import is_machine_text, split_typed_text
 from perdure.formats.values import clean_id, make_reader, sum_token_counts, text_or_empty, to_utc
 from perdure.regex import lazy_re
-from perdure.types import Json, Line, Origin, ParsedLines, Part
+from perdure.types import Json, Origin, ParsedLines, Part
 
 _FAILED_SHELL = lazy_re(r"^(?:Exit Code: (?!0$|\(none\))|Error: (?!\(none\)$))", 8)  # 8: re.M
 _ROLES = ("user", "assistant", "tool_result")

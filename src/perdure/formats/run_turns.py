@@ -7,11 +7,13 @@ stays, because anyone may have typed it. Lines and digests are arguments; no fil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from perdure import formats
 from perdure.access import fence
-from perdure.types import RUNTIMES, Line, ParsedLines, Run, Turn
+from perdure.capture.lines import Line
+from perdure.types import RUNTIMES, ParsedLines, Run, Turn
 
 
 def parse_run(run: Run, lines: Iterable[Line]) -> ParsedLines:

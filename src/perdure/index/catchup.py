@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -40,8 +39,7 @@ class ProjectedRun(Struct, frozen=True):
 ProjectionCallback = Callable[[ProjectedRun], None]
 
 
-@dataclass
-class CatchUpResult:
+class CatchUpResult(Struct):
     """The result of a catch-up."""
 
     n_runs: int = 0

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from perdure.errors import TextRefused
 from perdure.index import vector_search
@@ -38,8 +38,7 @@ class PendingChunk(NamedTuple):
     text: str
 
 
-@dataclass
-class FillResult:
+class FillResult(Struct):
     """The result of filling a slab."""
 
     n_done: int = 0

@@ -16,10 +16,10 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.access.redact import mask
@@ -122,8 +122,7 @@ _FACET_KIND_BY_FILTER = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _FilterSql:
+class _FilterSql(Struct, frozen=True):
     """Filters as SQL: words for MATCH, tests for WHERE with their values.
 
     `matches_nothing` is True when no chunk can match, `leaves_few` when the tests may leave few of the matching ones.

@@ -16,9 +16,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.archive import memory_events
 from perdure.archive.memory_events import fold_path
@@ -80,13 +82,12 @@ class ReplayEvent(NamedTuple):
     order: str  # sorts as the events do
 
 
-@dataclass
-class ReplayState:
+class ReplayState(Struct):
     """Memories by id, and the mined ranges of each source."""
 
-    memories: dict[str, Memory] = field(default_factory=dict)
-    mined: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # source -> its mined ranges
-    judged: set[str] = field(default_factory=set)  # nonces of the injections that are judged
+    memories: dict[str, Memory] = {}
+    mined: dict[str, list[tuple[int, int]]] = {}  # source -> its mined ranges
+    judged: set[str] = set()  # nonces of the injections that are judged
 
     def group_by_chain(self) -> dict[MemoryChain, list[Memory]]:
         """Group all memories by chain."""

@@ -10,11 +10,11 @@ memories by words, by path and, where there are vectors, by meaning; it never fi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.access.redact import mask

@@ -9,11 +9,11 @@ principal and shows their own runs and those that others let them read; any othe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.access.redact import mask
 from perdure.errors import NotFound, UsageError

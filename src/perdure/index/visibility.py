@@ -16,11 +16,12 @@ grant of its agent or its project. docs/decisions/022-visibility.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.index.encoding import MEMORY_KIND, to_ms, to_scope_token
 from perdure.index.store import IndexConnection

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from perdure.access import fence
 from perdure.archive import memory_events
 from perdure.archive.journal import JournalEvent
@@ -165,7 +167,7 @@ def _reword_proposal(proposal: ConsolidationProposal, reword: Reword | None) -> 
         return proposal
     if not proposals.is_faithful(new_text, originals):
         return proposal
-    return replace(proposal, new_memories=(replace(new_memory, text=new_text),))
+    return replace(proposal, new_memories=(structs.replace(new_memory, text=new_text),))
 
 
 # undoing --------------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from itertools import combinations
 from typing import Literal
 
+from msgspec import structs
+
 from perdure import text
 from perdure.archive import memory_events
 from perdure.archive.memory_events import Op, fold_path
@@ -372,7 +374,7 @@ def _propose_lifts(
             draft = _build_proposal("lift", f"{len(group)} memories of one thing, on {len(days)} days", group)
             memories = [feature.memory for feature in group]
             best = min(memories, key=lambda m: (_count_time_words(m.text), *_sort_key(m)))
-            general_memory = replace(
+            general_memory = structs.replace(
                 _merge_memories(best, memories),
                 text=_generalise_text(best.text, memories),
                 kind=_generalise_kind(memories),
@@ -424,7 +426,7 @@ def _replace_members(
     new_paths = tuple(
         (m.memory_id, new_memory.path) for m in history if fold_path(m.path) != fold_path(new_memory.path)
     )
-    new_memories = (id_maker.assign_id(replace(new_memory, stated_at=stated_at), draft),)
+    new_memories = (id_maker.assign_id(structs.replace(new_memory, stated_at=stated_at), draft),)
     return replace(
         draft, new_memories=new_memories, retired_ids=(*draft.retired_ids, *_list_ids(members)), new_paths=new_paths
     )
@@ -441,7 +443,7 @@ def _propose_splits(
             continue
         draft = _build_proposal("split", f"{len(parts)} facts in one memory", [feature])
         new_memories = [
-            replace(
+            structs.replace(
                 _merge_memories(memory, [memory]),
                 text=part,
                 path=subject.path_for(part, memory.kind),
@@ -520,7 +522,7 @@ class _IdMaker:
             if new_id not in self._known:
                 self._known.add(new_id)
                 break
-        return replace(memory, memory_id=new_id)
+        return structs.replace(memory, memory_id=new_id)
 
 
 def _merge_memories(best: Memory, members: Sequence[Memory]) -> Memory:

@@ -8,10 +8,11 @@ how a statement is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from itertools import product
+
+from msgspec import Struct
 
 from perdure.access.scan import Finding
 from perdure.memories import subject
@@ -44,8 +45,7 @@ def _list_sentences(text: str) -> tuple[str, ...]:
     return tuple(text[start:end] for start, end in sentences(text))
 
 
-@dataclass
-class Remarks:
+class Remarks(Struct):
     """Remarks on the memories and notes of one project. Notes of its team are read once, when they are first needed.
 
     project: its folder on this disk. find_alike: returns own current memories that share words with a text.
@@ -54,7 +54,7 @@ class Remarks:
     project: str | None
     scan_text: TextScan
     find_alike: Callable[[str], Iterable[Memory]] = lambda _words: ()
-    _notes: list[TeamNote] | None = field(default=None, repr=False)
+    _notes: list[TeamNote] | None = None
 
     def describe(self, words: str, project: str | None, stated_at: datetime | None) -> str:
         """Return the remarks on a memory, or on a note of the team, in one line; "" if there is nothing to say."""

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from perdure.regex import lazy_re
+
 _MAX_CHARS, _MAX_NAMES = 4_000, 40  # of a memory's text, and of the names in it that are looked up
 _MAX_BYTES = 1 << 18  # a larger list of dependencies is not read
 _SAME_TIME_S = 1.0  # a home keeps times less finely than a disk
@@ -21,8 +23,8 @@ _LISTS_OF_VERSIONS = (
     "pyproject.toml", "requirements.txt", "setup.cfg", "package.json", "Cargo.toml", "go.mod", ".tool-versions",
 )  # fmt: skip
 _AROUND = "`'\"“”‘’«»()[]{}<>,;:!?*"
-_LINE_NUMBER = re.compile(r"(?::\d+){1,2}$")
-_VERSION = re.compile(r"(?<![\w./-])([A-Za-z][\w./-]{1,60}?)(?:[ \t]{1,3}|==|@|~=|>=)v?(\d{1,5}(?:\.\d{1,5}){1,3})\b")
+_LINE_NUMBER = lazy_re(r"(?::\d+){1,2}$")
+_VERSION = lazy_re(r"(?<![\w./-])([A-Za-z][\w./-]{1,60}?)(?:[ \t]{1,3}|==|@|~=|>=)v?(\d{1,5}(?:\.\d{1,5}){1,3})\b")
 
 _LISTED_VERSION = (  # the name at any place of a line, an operator, a version: `"react": "^18.2"`, `numpy>=2,<3`
     r"(?im)^[^#\n]{{0,200}}?(?<![\w.-]){name}[\"']?[ \t]{{0,9}}[:=@~^<>]{{0,3}}[ \t]{{0,9}}[\"']?[~^<>=]{{0,2}}[ \t]?"

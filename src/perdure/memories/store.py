@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.access.redact import mask

@@ -12,11 +12,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from perdure.errors import DimensionMismatch, ModelBusy, ModelFault, ModelNonsense, PerdureError, TextRefused
 
@@ -92,8 +92,7 @@ RETRY_AFTER_S = (0.5, 1.5)  # three tries in all (feature row X40)
 NAN_PREFIX = "passage: "  # some models return NaN for a few texts, but not if these begin with other words
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTag:
+class ModelTag(Struct, frozen=True):
     """The identity of a vector space: only vectors of the same tag may be compared."""
 
     name: str  # of the model, e.g. all-minilm-l6-v2-int8

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.config import LimitsConfig
 from perdure.index.fuse import rank_ids
@@ -22,8 +24,7 @@ N_JUDGED = 10  # best candidates whose words the judge reads
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Assessment:
+class Assessment(Struct, frozen=True):
     """The candidates of a plan, ranked and judged, before any is chosen."""
 
     plan: Plan  # with its events as windows

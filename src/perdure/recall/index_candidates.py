@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.access.redact import mask
 from perdure.index import keyword, memory_replay, memory_rows, visibility
@@ -64,8 +66,7 @@ class _BegunSearch(Thread):
         return self._result
 
 
-@dataclass
-class IndexCandidates:
+class IndexCandidates(Struct):
     """Candidates from an index. space: where vectors are compared; None without vectors."""
 
     index: IndexConnection
@@ -74,16 +75,16 @@ class IndexCandidates:
     space: VectorSpace | None = None
     as_of: datetime | None = None  # beliefs are judged by what had been stated until then; None: now
     agent: str | None = None  # whose memories are read, beside those of no agent and what others share; None: all
-    dropped_words: dict[str, None] = field(default_factory=dict)  # words of queries too frequent to rank by
-    _numbers_by_id: dict[str, int] = field(default_factory=dict)  # turn id -> number
-    _ids_by_number: dict[int, str] = field(default_factory=dict)
-    _matched_chunks: dict[int, int] = field(default_factory=dict)  # turn -> its best matching chunk
-    _detail_cache: dict[tuple[int, int | None], CandidateDetail] = field(default_factory=dict)  # by number and chunk
-    _memories_by_key: dict[int, Memory] = field(default_factory=dict)  # by number
-    _chain_cache: dict[memory_replay.MemoryChain, tuple[Memory, ...]] = field(default_factory=dict)
-    _shared_chain_cache: dict[int, tuple[Memory, ...]] = field(default_factory=dict)  # by a memory in them
-    _begun_searches: dict[tuple[int, Window | None], _BegunSearch] = field(default_factory=dict)
-    _vector_cache: dict[int, Matrix | None] = field(default_factory=dict)  # of turns that were read; None: no vector
+    dropped_words: dict[str, None] = {}  # words of queries too frequent to rank by
+    _numbers_by_id: dict[str, int] = {}  # turn id -> number
+    _ids_by_number: dict[int, str] = {}
+    _matched_chunks: dict[int, int] = {}  # turn -> its best matching chunk
+    _detail_cache: dict[tuple[int, int | None], CandidateDetail] = {}  # by number and chunk
+    _memories_by_key: dict[int, Memory] = {}  # by number
+    _chain_cache: dict[memory_replay.MemoryChain, tuple[Memory, ...]] = {}
+    _shared_chain_cache: dict[int, tuple[Memory, ...]] = {}  # by a memory in them
+    _begun_searches: dict[tuple[int, Window | None], _BegunSearch] = {}
+    _vector_cache: dict[int, Matrix | None] = {}  # of turns that were read; None: no vector
 
     @property
     def _visible(self) -> ReadScope:

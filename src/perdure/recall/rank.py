@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from perdure.index.fuse import (
     Matrix,
@@ -26,8 +27,7 @@ from perdure.recall.tuning import Tuning
 from perdure.types import Plan, Window
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(Struct, frozen=True):
     """The score of every candidate, with how it came about."""
 
     scores: Mapping[str, float]  # turn id -> score; higher is better

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from perdure.index.fuse import rank_ids
 from perdure.recall.assess import Assessment, assess
@@ -21,11 +23,10 @@ N_SCANNED = 8  # rounds of choosing without cues that read like orders; after th
 NOTHING_ASKED = "the message asks for nothing"
 
 
-@dataclass
-class _StepTimer:
+class _StepTimer(Struct):
     """Measures the milliseconds of each step."""
 
-    steps_ms: dict[str, float] = field(default_factory=dict)
+    steps_ms: dict[str, float] = {}
     _last_s: float = field(default_factory=time.perf_counter)
 
     def mark(self, step: str) -> None:

@@ -7,9 +7,10 @@ reads through the candidates, which hold nothing that the principal may not read
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from perdure.access.scan import Finding
 from perdure.config import LimitsConfig
@@ -24,8 +25,7 @@ ChangeNote: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RecallContext:
+class RecallContext(Struct, frozen=True):
     """What a home knows beside the plan and the candidates of a recall."""
 
     vectors: PlanVectors = None  # a row for each of `list_texts_to_embed(plan)`, or a function that waits for them

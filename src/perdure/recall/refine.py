@@ -12,7 +12,8 @@ way, and a person's short question asks what is asked now. Each feature is added
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from perdure.index.fuse import Neighbours, rank_ids
 from perdure.recall import judge

@@ -7,11 +7,10 @@ By words alone, a turn in which none of the words occurs is no hit.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from perdure.index.fuse import Matrix, rank_ids
 from perdure.recall.assess import rank_candidates
@@ -49,7 +48,7 @@ def search(
     scores: dict[str, SearchScore] = {}
     pool = tuning.pool
     while True:
-        ranked = _rank_pool(candidates, search_plan, vectors, structs.replace(tuning, pool=pool))
+        ranked = _rank_pool(candidates, search_plan, vectors, replace(tuning, pool=pool))
         ceiling = min((score.score for score in scores.values()), default=math.inf)
         new_scores = [score for score in ranked if score.turn_id not in scores]
         scores |= {score.turn_id: score._replace(score=min(score.score, ceiling)) for score in new_scores}

@@ -9,9 +9,10 @@ may be what was asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from perdure.index.fuse import rank_ids
 from perdure.index.memory_replay import compute_decay
@@ -44,16 +45,15 @@ class Belief(NamedTuple):
 Beliefs = Mapping[str, Sequence[Belief]]  # candidate id -> its own belief if it is a memory, or those made of the turn
 
 
-@dataclass
-class TruthScores:
+class TruthScores(Struct):
     """Scores with the beliefs applied, and the beliefs to mention."""
 
     scores: dict[str, float]
-    beliefs: dict[str, Belief] = field(default_factory=dict)  # memory id -> its belief
-    distrusted_ids: set[str] = field(default_factory=set)  # memories of the web that have a trusted alternative
-    repeated_by: dict[str, str] = field(default_factory=dict)  # turn or superseded memory -> memory that says it all
-    lent_scores: dict[str, float] = field(default_factory=dict)  # memory id -> the highest score lent to it
-    ended_by_turn: dict[str, Belief] = field(default_factory=dict)  # turn -> a belief stated in it that has ended
+    beliefs: dict[str, Belief] = {}  # memory id -> its belief
+    distrusted_ids: set[str] = set()  # memories of the web that have a trusted alternative
+    repeated_by: dict[str, str] = {}  # turn or superseded memory -> memory that says it all
+    lent_scores: dict[str, float] = {}  # memory id -> the highest score lent to it
+    ended_by_turn: dict[str, Belief] = {}  # turn -> a belief stated in it that has ended
 
 
 def score_beliefs(

@@ -7,25 +7,34 @@ for itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 import perdure
 from perdure.capture import events, policy
 from perdure.errors import PerdureError
 from perdure.service import lock
-from perdure.types import Recalled
+
+if TYPE_CHECKING:
+    from perdure.types import Recalled
 
 ANSWER_LIMIT_S = 2.0  # a warm recall takes a twentieth of it; opening the home here takes no longer than this
 
 
-def ask_recall(home: Path, message: str, *, cwd: str | None, all_projects: bool, mode: str | None) -> Recalled | None:
+def ask_recall(
+    home: Path,
+    message: str,
+    *,
+    cwd: str | None,
+    all_projects: bool,
+    mode: str | None,
+    meanwhile: Callable[[], object] | None = None,
+) -> Recalled | None:
     """Return the answer of `Home.recall` from the resident home, or None.
 
-    Raises ConfigFault, as opening the home would.
+    meanwhile: what to do until it answers. Raises ConfigFault, as opening the home would.
     """
     if not events.to_socket_path(home).exists() or any((home / "outbox").glob("*.delta")):
         return None
@@ -41,9 +50,13 @@ def ask_recall(home: Path, message: str, *, cwd: str | None, all_projects: bool,
     if mode is not None:
         request["mode"] = mode
     try:
-        answer = events.ask_resident(home, request, timeout_s=ANSWER_LIMIT_S)
+        answer = events.ask_resident(home, request, timeout_s=ANSWER_LIMIT_S, meanwhile=meanwhile)
         if answer.get("version") != perdure.__version__ or not (answer.get("is_warm") or mode):
             return None
+        import msgspec
+
+        from perdure.types import Recalled  # with msgspec 10 ms, which the caller can spend meanwhile
+
         recalled = msgspec.convert(answer, Recalled)
     except (OSError, ValueError):  # no answer, or an invalid one; msgspec's errors are ValueErrors
         return None

@@ -6,17 +6,16 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from perdure.capture.events import to_holder_path, to_lock_path
 from perdure.disk import hold_alone, lock_file, write_file
 from perdure.errors import AlreadyServing, Busy, ReadOnlyHome
 
 
-@dataclass(frozen=True)
-class ResidentProcess:
+class ResidentProcess(NamedTuple):
     """The process that serves a home."""
 
     pid: int

@@ -17,12 +17,12 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.archive.journal import (
     FilePosition,
@@ -286,8 +286,7 @@ class Review(msgspec.Struct, frozen=True):
     reviewed_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class GrantRecord:
+class GrantRecord(msgspec.Struct, frozen=True):
     """A grant with its state: when it was given, reviewed, revoked and declined."""
 
     grant: Grant

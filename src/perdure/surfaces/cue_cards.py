@@ -6,9 +6,11 @@ The module also explains why a turn or a memory was left out of a recall.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from perdure.index import memory_replay
 from perdure.index.injections import CueReason, Injection

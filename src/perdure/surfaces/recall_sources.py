@@ -173,7 +173,9 @@ def _add_note(home: Home, cue: Cue, injected_at: datetime) -> Cue:
     """Add to a memory the note that stood beside it at that moment; return any other cue unchanged."""
     if cue.memory is None:
         return cue
-    return replace(cue, note=cue_cards.restore_note(cue.memory, _read_history(home, cue.memory), injected_at))
+    return msgspec.structs.replace(
+        cue, note=cue_cards.restore_note(cue.memory, _read_history(home, cue.memory), injected_at)
+    )
 
 
 def _read_history(home: Home, memory: Memory) -> Sequence[Memory]:
@@ -189,7 +191,7 @@ def make_cards(home: Home, recalled: Recalled, injected_cues: Sequence[Cue]) -> 
 
 
 def _make_card(home: Home, cue: Cue, plan: Plan) -> CueCard:
-    excerpt_cue = replace(cue, text=cue_cards.pick_excerpt(mask(cue.text), plan), note=mask(cue.note))
+    excerpt_cue = msgspec.structs.replace(cue, text=cue_cards.pick_excerpt(mask(cue.text), plan), note=mask(cue.note))
     card = cue_cards.make_card(excerpt_cue, reader=home.user)
     if cue.memory is None:
         return replace(card, project=home.runs.get(cue.run_id).project)

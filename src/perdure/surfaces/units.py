@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from perdure.errors import UsageError
+from perdure.regex import lazy_re
 from perdure.text import format_age
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 N_SHADOW_MESSAGES = 20  # recorded blocks after which a review is worth the time
-_AGE_PATTERN = re.compile(r"(\d{1,6})([mhdw])\Z")
+_AGE_PATTERN = lazy_re(r"(\d{1,6})([mhdw])\Z")
 
 
 def parse_moment(text: str | None, *, now: datetime | None = None) -> datetime | None:

@@ -19,11 +19,11 @@ from perdure import text as text_module
 from perdure.access.fence import defuse_item
 from perdure.access.redact import mask
 from perdure.access.scan import scan
+from perdure.capture.lines import Line
 from perdure.formats import messages
 from perdure.memories.explicit import find_statements
 from perdure.recall.plan import plan
 from perdure.surfaces.web.render import render_markdown
-from perdure.types import Line
 
 SHORT_CHARS, LONG_CHARS = 20_000, 200_000
 MAX_RATIO = 12

@@ -1,11 +1,11 @@
 """Where captures of one session belong when homes meet: a function of the set, whatever its order."""
 
 import hashlib
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from perdure.archive import run_files
 from perdure.archive.merge import arrange, is_consistent, is_set_aside, to_base_session, unite

@@ -1,13 +1,13 @@
 """Metadata files, paths and packs: forgotten lines keep their place, and damage is named."""
 
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from perdure.archive import run_files
 from perdure.errors import DamagedRun, UsageError

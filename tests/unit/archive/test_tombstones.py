@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from perdure.archive.journal import JournalEvent
 from perdure.archive.tombstones import EVENT_TYPE, KEY_EVENT_TYPE, collect, describe_turn, hash_with_key
-from perdure.types import Line, Part, Source, Turn
+from perdure.capture.lines import Line
+from perdure.types import Part, Source, Turn
 
 KEY = bytes(range(32))
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -142,3 +145,30 @@ def test_answer_has_the_format_of_the_client() -> None:
     hook = {"hookEventName": "UserPromptSubmit", "additionalContext": "T"}
     assert both == {"systemMessage": "N", "hookSpecificOutput": hook}
     assert json.loads(events.render_answer(read("pi"), {}, text="T", notice="N")) == {"text": "T", "notice": "N"}
+
+
+def test_caller_works_between_the_request_and_the_answer(tmp_path: Path) -> None:
+    """The resident home answers only when it has the request and the caller has done its work."""
+    (tmp_path / "run").mkdir()
+    is_requested, is_done, seen = threading.Event(), threading.Event(), []
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with contextlib.closing(connection):
+            seen.append(connection.recv(1000))
+            is_requested.set()
+            if is_done.wait(5):
+                connection.sendall(b'{"ok": true}\n')
+
+    def work() -> None:
+        if is_requested.wait(5):
+            is_done.set()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(events.to_socket_path(tmp_path)))
+        listener.listen()
+        server = threading.Thread(target=answer, args=(listener,))
+        server.start()
+        assert events.ask_resident(tmp_path, {"op": "health"}, timeout_s=10, meanwhile=work) == {"ok": True}
+        server.join()
+    assert seen == [b'{"op": "health"}\n']

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 
 from perdure.eval import store_size
 from perdure.eval.measures import ConfidenceInterval
@@ -13,8 +14,10 @@ from perdure.types import Memory
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 OLD = Memory("mem-1", "We deploy on Tuesdays.", "fact", "a/b", "default", None, AT, AT, "owner", "remembered")
-NEW = replace(OLD, memory_id="mem-2", text="We deploy on Fridays.", stated_at=AT + timedelta(1), n_injected=10)
-USED = replace(OLD, memory_id="mem-3", text="The port is 8443.", stated_at=AT - timedelta(1), n_injected=10, n_used=9)
+NEW = structs.replace(OLD, memory_id="mem-2", text="We deploy on Fridays.", stated_at=AT + timedelta(1), n_injected=10)
+USED = structs.replace(
+    OLD, memory_id="mem-3", text="The port is 8443.", stated_at=AT - timedelta(1), n_injected=10, n_used=9
+)
 
 
 def test_the_first_memories_that_fit_are_kept():
@@ -31,8 +34,8 @@ def test_memories_are_ordered_by_use_and_by_age():
 
 
 def test_a_draw_depends_on_its_seed_and_not_on_ids():
-    memories = [replace(OLD, memory_id=f"mem-{n}", text=f"Fact {n}") for n in range(20)]
-    others = [replace(memory, memory_id=f"mem-x{memory.memory_id}") for memory in reversed(memories)]
+    memories = [structs.replace(OLD, memory_id=f"mem-{n}", text=f"Fact {n}") for n in range(20)]
+    others = [structs.replace(memory, memory_id=f"mem-x{memory.memory_id}") for memory in reversed(memories)]
     texts = [memory.text for memory in store_size.sort_by_chance(memories, seed=1)]
     assert texts == [memory.text for memory in store_size.sort_by_chance(others, seed=1)]
     assert texts != [memory.text for memory in store_size.sort_by_chance(memories, seed=2)]

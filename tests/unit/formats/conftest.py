@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.types import Line
+from perdure.capture.lines import Line
 
 
 def rows_to_lines(*rows: Any) -> list[Line]:

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure import formats
+from perdure.capture.lines import Line
 from perdure.errors import FormatFault
 from perdure.formats.parsing import is_forgotten_marker, repair_json
-from perdure.types import RUNTIMES, Line
+from perdure.types import RUNTIMES
 
 CLAUDE = {
     "parentUuid": None,

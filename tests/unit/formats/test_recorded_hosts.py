@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.capture.lines import Line
 from perdure.errors import FormatFault
 from perdure.formats import detect, emit, find_abandoned, identify, is_append_only, list_new_lines, parse
 from perdure.formats.action_facts import find_facts
-from perdure.types import Line
 
 FOLDER = Path(__file__).parents[2] / "data" / "hosts"
 USER_HOME = FOLDER / "home"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from perdure.capture.lines import Line
 from perdure.formats import detect, emit, find_abandoned, identify, is_append_only, parse
-from perdure.types import Line
 
 FOLDER = Path(__file__).parents[3].parent / "shared" / "data" / "transcripts"
 RUNTIME = {

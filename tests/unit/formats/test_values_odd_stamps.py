@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.capture.lines import find_first_stamp, find_last_stamp
+from perdure.capture.lines import Line, find_first_stamp, find_last_stamp
 from perdure.formats import emit, parse
-from perdure.types import Line
 
 ZONES = [timezone(timedelta(hours=hours)) for hours in (-14, 0, 14)]
 EDGES = [

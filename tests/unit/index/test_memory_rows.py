@@ -1,6 +1,5 @@
 """Memories as rows: they follow the journal, whatever its order; lists show pages; a search finds by word and path."""
 
-from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 from pathlib import Path
@@ -9,6 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from perdure.archive import memory_events
 from perdure.archive.journal import Journal

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from perdure.memories.gate import is_instruction
 from perdure.memories.mining_answer import MiningInput, decide_operations
@@ -72,7 +73,7 @@ def test_equal_validity_dates_hold_for_that_day():
 
 def test_new_validity_bound_removes_a_contradicting_old_one():
     """Held since June, it is over in May: then it did not begin in June."""
-    known = replace(KNOWN, valid_from=datetime(2026, 6, 1, tzinfo=UTC))
+    known = structs.replace(KNOWN, valid_from=datetime(2026, 6, 1, tzinfo=UTC))
     draft = one(replace(SHOWN, known_memories=[known]), op="update", id="k1", valid_until="2026-05-01")
     assert (draft.valid_from, draft.valid_until) == (None, datetime(2026, 5, 1, tzinfo=UTC))
 
@@ -115,7 +116,7 @@ def test_update_with_the_same_words_restates_the_memory():
 
 
 def test_update_in_other_words_keeps_the_old_sources():
-    shown = replace(SHOWN, known_memories=[replace(KNOWN, trust="web")])
+    shown = replace(SHOWN, known_memories=[structs.replace(KNOWN, trust="web")])
     draft = one(shown, op="update", id="k1", text="Staging is reached on port 8080 through the bastion host.")
     assert (draft.path, draft.made_from, draft.trust) == (KNOWN.path, ("mem-old",), "web")
 

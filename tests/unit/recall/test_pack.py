@@ -1,11 +1,11 @@
 """Cues within their tokens, and the reasons that a cue states."""
 
 import unicodedata
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from perdure import text
 from perdure.recall.candidates import TurnFact

@@ -2,6 +2,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from msgspec import structs
+
 from perdure.index.injections import CueReason, Injection
 from perdure.index.session_turns import PromptTurn
 from perdure.report.cue_outcomes import CueOutcome, RecallWindow, describe_correction
@@ -29,7 +31,10 @@ def outcome(*args: Memory, **more) -> str:
 
 
 def test_strongest_of_what_is_known_counts():
-    used, replaced = frozenset({"mem-1"}), replace(MEMORY, superseded_by="mem-2", ended_at=AT + timedelta(days=1))
+    used, replaced = (
+        frozenset({"mem-1"}),
+        structs.replace(MEMORY, superseded_by="mem-2", ended_at=AT + timedelta(days=1)),
+    )
     assert outcome(MEMORY, used=used) == "used"
     assert outcome(MEMORY, used=frozenset()) == "ignored"
     assert outcome(MEMORY, used=None) == "waiting"
@@ -40,8 +45,10 @@ def test_strongest_of_what_is_known_counts():
 
 
 def test_memory_that_had_ended_before_it_was_told_is_history_and_not_corrected():
-    assert describe_correction(replace(MEMORY, superseded_by="mem-2", ended_at=AT - timedelta(days=1)), AT) == ""
-    assert describe_correction(replace(MEMORY, retired=True), AT) == "retired since"
+    assert (
+        describe_correction(structs.replace(MEMORY, superseded_by="mem-2", ended_at=AT - timedelta(days=1)), AT) == ""
+    )
+    assert describe_correction(structs.replace(MEMORY, retired=True), AT) == "retired since"
 
 
 def test_verdict_is_held_against_the_placebo():
@@ -59,8 +66,8 @@ def test_home_that_measured_no_placebo_is_held_against_the_documented_one():
 
 
 def test_pinned_memory_is_never_advised_away():
-    unused = replace(MEMORY, n_injected=9)
+    unused = structs.replace(MEMORY, n_injected=9)
     wrong = [replace(next(told(1, "wrong", was_used=True)), cue="mem-1", why="said so")]
     assert [advice.why for advice in list_advice([unused], wrong)] == ["wrong: said so"]
-    assert list_advice([replace(unused, pinned=True)], wrong) == []
+    assert list_advice([structs.replace(unused, pinned=True)], wrong) == []
     assert list_advice([unused], ()) == []

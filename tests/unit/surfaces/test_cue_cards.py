@@ -1,9 +1,10 @@
 """What is shown of a recall, by hand-made cues and candidates."""
 
-from dataclasses import replace
+import dataclasses
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.index.injections import CueReason, Injection, UsageWeek
 from perdure.recall.pack import cut_excerpt, render_cue
@@ -26,7 +27,7 @@ EMPTY = Recalled((), PLAN)
 
 def injection(**more):
     made = Injection("n", NOW, "pi", "s", "", "d", (CueReason("t1"), CueReason("mem-1")), 9, 99, 1.0, {}, (), "fact")
-    return replace(made, **more)
+    return dataclasses.replace(made, **more)
 
 
 def test_legs_are_bars_of_at_most_a_whole():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 
 import click
+from msgspec.structs import asdict, replace
 
 from perdure.errors import UsageError
 from perdure.floor.notes import parse_line

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from perdure import text
 from perdure.access import shown_alerts
 from perdure.capture import policy
 from perdure.environ import find_home_path
 from perdure.errors import UsageError
-from perdure.placed_turns import label_with_owner
 from perdure.service import client
-from perdure.surfaces.cli.common import (
-    ROLE_STYLES,
-    Actions,
-    Shell,
-    agent_option,
-    command,
-    format_count,
-    format_time,
-    format_time_and_age,
-    parse_moment,
-)
-from perdure.types import Cue, Recalled
+from perdure.surfaces.cli.common import Actions, Shell, agent_option, command, parse_moment
+
+if TYPE_CHECKING:
+    from perdure.types import Recalled
 
 _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
 
@@ -75,14 +66,16 @@ def recall_command(
     if shell.as_json:
         shell.print_json({**_recall_to_json(recalled), "why_not": reason or None}, next_actions=actions)
         return
-    _print_notices(shell, recalled, mode)
+    from perdure.surfaces.cli import recall_output  # with rich 25 ms, which pass while the resident home answers
+
+    recall_output.print_notices(shell, recalled, mode)
     now = datetime.now(UTC)
     for number, cue in enumerate(recalled.cues):
-        _print_cue(shell, cue, number, None if full else _MAX_CUE_CHARS, now=now, explain=explain)
+        recall_output.print_cue(shell.out, cue, number, None if full else _MAX_CUE_CHARS, now=now, explain=explain)
     if not recalled.cues:
         shell.out.print(f"Nothing is recalled: {recalled.silent}.", markup=False)
     if explain:
-        _print_plan(shell, recalled)
+        recall_output.print_plan(shell.out, recalled)
     if reason:
         shell.out.print(f"\n{why_not}: {reason}", markup=False)
     shell.suggest(actions)
@@ -103,7 +96,10 @@ def _run_recall(
     """
     cwd = None if all_projects else str(Path.cwd())
     if not agent and not why_not and as_of is None and shell.load_thin_rules() is None:
-        recalled = client.ask_recall(find_home_path(shell.home), words, cwd=cwd, all_projects=all_projects, mode=mode)
+        meanwhile = None if shell.as_json else partial(import_module, "perdure.surfaces.cli.recall_output")
+        recalled = client.ask_recall(
+            find_home_path(shell.home), words, cwd=cwd, all_projects=all_projects, mode=mode, meanwhile=meanwhile
+        )
         if recalled is not None:
             return recalled, ""
         if mode != "keyword":
@@ -132,89 +128,6 @@ def _read_message(message: Sequence[str]) -> str:
     return " ".join(message)
 
 
-def _print_notices(shell: Shell, recalled: Recalled, mode: str | None) -> None:
-    if "vector" in recalled.degraded:
-        shell.note("Vectors were not available: only words were searched. `perdure doctor` shows the reason.")
-    elif (
-        mode != "keyword"
-        and recalled.timings_ms
-        and shell.load_thin_rules() is None
-        and "compute" not in recalled.timings_ms
-    ):
-        shell.note("Only words were searched: there are no vectors yet. `perdure embed` makes them.")
-    if recalled.held_back:
-        names = ", ".join(f"{name} ({finding.rule})" for name, finding in recalled.held_back.items())
-        shell.note(
-            "Left out, because the text reads like an instruction to a model: "
-            f"{names}. `perdure floor alerts` shows it."
-        )
-    if "helper" in recalled.degraded:
-        shell.note("The helper model failed or was late, so rules were used. `perdure models test helper` tests it.")
-    if "behind" in recalled.degraded:
-        shell.note("Some captures are not indexed yet. Try again in a moment.")
-
-
-def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now: datetime, explain: bool) -> None:
-    header = Text("\n" if number else "")
-    header.append(f"{number + 1}. ", style="bold")
-    owner = cue.user if cue.is_shared else ""
-    time_text = format_time_and_age(cue.stated_at, now)
-    if cue.memory is not None:
-        header.append(f"memory, {cue.memory.kind}", style="magenta")
-        location = f"{label_with_owner(_get_speaker_label(cue.memory.trust), owner, '')}"
-    else:
-        header.append(label_with_owner(cue.role, owner, ""), style=ROLE_STYLES[cue.role])
-        location = f"{cue.runtime} @{cue.machine}" + (f"  {_get_speaker_label('web')}" if cue.is_from_web else "")
-        location += f"  {text.PICTURE_LABEL}" if cue.is_in_picture else ""
-    if cue.project:
-        header.append(f"  {text.shorten_project(cue.project)}", style="bold cyan")
-    header.append(text.printable(f"  {time_text}  {location}  {cue.turn_id}"), style="dim")
-    shell.out.print(header)
-    if cue.before:
-        shell.out.print(Text(f"   > {text.one_line(cue.before, 200)}", style="dim"))
-    cue_text = text.printable(cue.text) if n_chars is None else text.clip(text.printable(cue.text), n_chars)
-    shell.out.print(Text("\n".join(f"   {line}" for line in cue_text.splitlines())))
-    if cue.note:
-        shell.out.print(Text(f"   ({text.one_line(cue.note, 400)})", style="cyan"))
-    shell.out.print(Text(f"   because it {'; '.join(cue.why) or 'matches best'}", style="yellow"))
-    if explain:
-        legs = ", ".join(f"{name} {value:.3f}" for name, value in cue.legs.items())
-        shell.out.print(Text(f"   score {cue.score:.3f} ({legs}), {format_count(cue.n_tokens, 'token')}", style="dim"))
-
-
-def _get_speaker_label(trust: str) -> str:
-    from perdure.recall.pack import SPEAKER_LABELS  # with it, all of recall: 10 ms that most answers do not need
-
-    return SPEAKER_LABELS[trust]
-
-
-def _print_plan(shell: Shell, recalled: Recalled) -> None:
-    plan = recalled.plan
-    rows = {
-        "searched for": " | ".join(plan.queries),
-        "names": ", ".join(plan.names),
-        "question": plan.intent,
-        "relevance": _format_relevance(recalled),
-        "times": ", ".join(
-            f"{window.words} = {format_time(window.since_at)} to {format_time(window.until_at)}"
-            for window in plan.windows
-        ),
-        "whose words": ", ".join(plan.speakers),
-        "took": ", ".join(f"{step} {ms:.1f} ms" for step, ms in recalled.timings_ms.items()),
-        "tokens": f"{recalled.n_tokens:,}",
-    }
-    shell.out.print()
-    for name, value in rows.items():
-        if value:
-            shell.out.print(f"{name + ':':<14}{text.printable(value)}", style="dim", markup=False)
-
-
-def _format_relevance(recalled: Recalled) -> str:
-    if recalled.relevance is None or recalled.threshold is None:
-        return ""
-    return f"{recalled.relevance:.2f}, recall speaks from {recalled.threshold:.2f} on"
-
-
 def _suggest_next(recalled: Recalled, all_projects: bool) -> Actions:
     if recalled.cues:
         return [(f"perdure show {recalled.cues[0].turn_id}", "read the first cue in its conversation")]
@@ -228,12 +141,14 @@ def _quote_message(message: str) -> str:
 
 
 def _recall_to_json(recalled: Recalled) -> dict[str, Any]:
+    from msgspec import to_builtins
+
     return {
-        "cues": [asdict(cue) for cue in recalled.cues],
+        "cues": [to_builtins(cue) for cue in recalled.cues],
         "silent": recalled.silent or None,
         "degraded": recalled.degraded,
         "n_tokens": recalled.n_tokens,
-        "plan": asdict(recalled.plan),
+        "plan": to_builtins(recalled.plan),
         "timings_ms": recalled.timings_ms,
         "depth": recalled.depth,
         "relevance": recalled.relevance,

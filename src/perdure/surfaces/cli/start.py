@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from perdure import config as settings
 from perdure.access import redact
@@ -124,7 +125,7 @@ def start_command(
             "changed": changed,
             "shadow": settings.load(home_folder).live.shadow,
         }
-        answer = {"question": question, "cues": [asdict(cue) for cue in recalled.cues]} if recalled else None
+        answer = {"question": question, "cues": [to_builtins(cue) for cue in recalled.cues]} if recalled else None
         shell.print_json({**result, "answer": answer})
         return
     shell.suggest([

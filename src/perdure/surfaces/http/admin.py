@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from msgspec import structs
+
 import perdure
 from perdure.errors import NotFound
 from perdure.home import Home
@@ -27,7 +29,7 @@ GRANTS_PATH = f"{API_PATH}/grants"
 
 def read_identity(call: HttpCall) -> HttpResponse:
     """Return the identity of the caller."""
-    fields = {**dataclasses.asdict(call.identity), "version": perdure.__version__}
+    fields = {**structs.asdict(call.identity), "version": perdure.__version__}
     actions = [
         build_action("search turns", "POST", f"{API_PATH}/runs/search"),
         build_action("see your machines", "GET", MACHINES_PATH),
@@ -138,7 +140,7 @@ def _build_grant(home: Home, grant_record: GrantRecord) -> Json:
 
 def _build_received_grant(grant_record: GrantRecord) -> Json:
     fields = {
-        **dataclasses.asdict(grant_record.grant),
+        **structs.asdict(grant_record.grant),
         "given_at": grant_record.given_at,
         "revoked_at": grant_record.revoked_at,
     }

@@ -1,7 +1,8 @@
 """What the page says of memories: trees, shelves, histories and weights, worked out by hand."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from perdure.index import memory_replay
 from perdure.index.memory_rows import MemoryFilter

@@ -1,9 +1,9 @@
 """What an address asks of the forest, and the entries that its trees become."""
 
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import fields
 from starlette.datastructures import QueryParams
 
 from perdure.errors import UsageError

@@ -1,9 +1,9 @@
 """A question in an address, and what is shown of its answer."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 
 from perdure.errors import UsageError

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 
 from perdure import text
@@ -384,7 +385,7 @@ def _to_hit_row(hit: Hit, result: SearchResult, reader: str) -> dict[str, Any]:
 def name_speaker(hit: Hit, reader: str) -> str:
     """Name the speaker of a hit in a word or two.
 
-    >>> from dataclasses import replace
+    >>> from msgspec.structs import replace
     >>> hit = Hit("t", "r", "c", "", "pi", "box", "a", None, "user", "person", "text", None, "", 0.0, user="ada")
     >>> name_speaker(hit, "ada"), name_speaker(hit, "bob"), name_speaker(replace(hit, author="machine"), "ada")
     ('You', 'ada', 'A program')
