@@ -8,6 +8,7 @@ python -m benchmarks --quick     # a tenth of everything, to see that it works
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import perdure
 from benchmarks.common import OUT, SCRATCH, machine, table, timed
 
 CHUNKS = "100000"  # of the table
@@ -98,6 +100,7 @@ def main() -> int:
     size.add_argument("--quick", action="store_const", const="quick", dest="scale")
     options = parser.parse_args()
     print(", ".join(f"{key}: {value}" for key, value in machine().items()))
+    compileall.compile_dir(Path(perdure.__file__).parent, quiet=1)  # an installed package has its bytecode, too
     failed = []
     with tempfile.TemporaryDirectory(prefix="perdure-bench-", dir=SCRATCH) as keep:
         for command in list_commands(options.scale, Path(keep)):
