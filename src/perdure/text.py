@@ -14,7 +14,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice, pairwise
+from functools import lru_cache
+from itertools import chain, islice, pairwise
 
 from perdure.regex import lazy_re
 
@@ -216,9 +217,14 @@ def find_camel_parts(text: str) -> list[str]:
     identifiers = dict.fromkeys(_read_back(text, m.start(), _ALNUM) + m[0] for m in _HUMP.finditer(text))
     if not identifiers:
         return []
-    parts = dict.fromkeys(p.lower() for word in identifiers for p in _CAMEL_PART.findall(word))
+    parts = dict.fromkeys(chain.from_iterable(map(_cut_camel, identifiers)))
     words = set(text.encode("ascii", "replace").translate(_NON_ALNUM_AS_BLANK).lower().split())
-    return [p for p in parts if len(p) > 1 and p.encode() not in words]
+    return [p for p in parts if p.encode() not in words]
+
+
+@lru_cache(maxsize=4096)
+def _cut_camel(identifier: str) -> tuple[str, ...]:
+    return tuple(p.lower() for p in _CAMEL_PART.findall(identifier) if len(p) > 1)
 
 
 def _read_back(text: str, offset: int, letters: str) -> str:

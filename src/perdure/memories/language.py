@@ -13,7 +13,7 @@ from pathlib import Path
 from perdure.regex import lazy_re
 
 _FOLDER = Path(__file__).parent / "forms"
-_PIECE = lazy_re(r"\s+|.")
+_PIECE = lazy_re(r"\s+|[^\W_]+|.")
 _SIGNS = {"*": r"\w*", "…": ".+?", "(": "(?:", "|": "|", ")": ")", "?": "?", "'": "['’]", "^": "^"}  # as expressions
 _SMALL = ("filler", "I", "we", "change", "place")
 _WHOLE_WORD = r"(?<!\w){}(?!\w)"
