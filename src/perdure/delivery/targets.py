@@ -17,9 +17,7 @@ SendMessage = Callable[[DeliveryConfig, Delivery, Sequence[DeliveryFile], MarkSt
 
 
 def _import_late(module: str, name: str) -> SendMessage:
-    """Return a function that is imported when it sends: the libraries of these take 10 MB of a resident home, which may
-    never send in their ways.
-    """
+    """Return a function that is imported when it sends: a home that never does would keep its libraries in memory."""
 
     def send(*message: Any) -> None:
         getattr(importlib.import_module(f"perdure.delivery.{module}"), name)(*message)

@@ -150,7 +150,7 @@ _WORDS_TABLE = """CREATE VIRTUAL TABLE "words_{n}" USING fts5(
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 _WORD_BUFFER_BYTES = 4_000_000  # words of one transaction that FTS5 sorts in memory: fewer, larger segments
 _MAX_SEGMENTS = 4  # of a full-text index that need not be joined
-_MERGED_PAGES = 200  # written in one transaction: some 20 ms
+_MERGED_PAGES = 200  # written in one transaction: 12 ms, 51 at most
 
 
 def find_current_file(home: Path) -> Path | None:

@@ -194,7 +194,7 @@ def find_held_stems(stems: frozenset[str], candidate_text: str) -> frozenset[str
     ['port', 'usage']
     """
     spaced_text, runs = text.part_scripts(candidate_text)
-    if not runs.replace("\n", "").isalnum() and runs:  # with marks, each letter is a word
+    if runs and not runs.replace("\n", "").isalnum():  # with marks, each letter is a word
         return stems & extract_stems(candidate_text)
     lines = f"\n{runs}\n"
     lowered = spaced_text.lower()

@@ -115,7 +115,7 @@ def _quote_argument(argument: str) -> str:
 
 
 def _describe_launchd(user_home: Path, arguments: Sequence[str]) -> ServiceUnit:
-    from xml.sax.saxutils import escape  # with it come libraries of 10 MB that a resident home may never need
+    from xml.sax.saxutils import escape  # with it come http and ssl, which a resident home may never need
 
     path = user_home / "Library/LaunchAgents" / f"{LABEL}.plist"
     argument_xml = "".join(f"<string>{escape(argument)}</string>" for argument in arguments)
