@@ -28,6 +28,7 @@ from benchmarks.common import save, scratch, table, timed
 from perdure import text
 from perdure.identity import make_turn_id
 from perdure.index import keyword, projection
+from perdure.index.match_plan import MatchPlan, plan_match
 from perdure.types import Filters, Source
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "retrieval"
@@ -149,10 +150,10 @@ BUDGETS = (1.0, 0.1, 0.04, 0.02, 0.01)
 def rarest_only(share: float) -> Iterator[None]:
     """What was tried first: the rarest terms that the budget allows, at least one; the others count nowhere."""
 
-    def chosen(counts: dict[str, int], *, budget: float, n_chunks: int) -> keyword.MatchPlan:
-        found = keyword.plan_match(counts, budget=budget, n_chunks=n_chunks)
+    def chosen(counts: dict[str, int], *, budget: float, n_chunks: int) -> MatchPlan:
+        found = plan_match(counts, budget=budget, n_chunks=n_chunks)
         rest = (*found.common, *found.dropped)
-        return found if not rest else keyword.MatchPlan(found.rare or rest[:1], (), rest)
+        return found if not rest else MatchPlan(found.rare or rest[:1], (), rest)
 
     with changed(keyword, BUDGET_SHARE=share, BUDGET_MIN=1, plan_match=chosen):
         yield

@@ -1,10 +1,7 @@
-"""Search chunks by words within a budget: plan which terms to rank, run the passes, read and count the hits.
+"""Search chunks by words within a budget: which terms rank and what may be found, what they score, reading the hits.
 
-FTS5 spends about 1 µs on each chunk that it scores and 0.05 µs on each that it only passes over, so the
-cost of a term is the number of chunks that it makes candidates. A rare term makes candidates alone. A
-common term counts in every chunk with a rare one, and makes candidates only together with other common
-terms: the scores are those of all terms, over fewer chunks (decisions/004). A chunk that several passes
-find gets the best of its scores, which is the score with every term that it holds.
+A chunk that several passes find gets the best of its scores, which is the score with every term that it holds. FTS5
+runs the passes, or `postings` adds up the same scores in a process that lives (decisions/004).
 
 Every read is limited to what the principal may read; where other owners share, hits have 1 / rank in
 place of their scores. Vectors and the ranking of recall are not here.
@@ -15,8 +12,9 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,81 +24,14 @@ from perdure.access.redact import mask
 from perdure.formats import call_text
 from perdure.index import visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms, to_scope_token
+from perdure.index.match_plan import MatchPlan, build_last_resort, build_passes, build_relaxed_passes, plan_match
 from perdure.index.store import IndexConnection, WordMatch
 from perdure.index.visibility import ReadScope
 from perdure.index.workflow_rows import AGENT_KIND
-from perdure.text import fts_quote
 from perdure.types import Facets, Filters, Hit, Live, Principal, SearchResult
 
-# the plan of a query ------------------------------------------------------------------------------------------
-
-COMMON_SHARE = 0.25  # a term in a larger share of the chunks says almost nothing (BM25 weight below 1.1)
-
-
-class MatchPlan(Struct, frozen=True):
-    """The terms of a query, grouped by what they may cost; each group has the rarest term first."""
-
-    rare: tuple[str, ...]  # a chunk with any of them is a candidate
-    common: tuple[str, ...] = ()  # they add to the score, but alone they make no candidate
-    dropped: tuple[str, ...] = ()  # they are ignored
-
-
-def plan_match(counts: Mapping[str, int], *, budget: float, n_chunks: int) -> MatchPlan:
-    """Group the terms that occur at all; terms are rare while the sum of their counts is at most the budget.
-
-    >>> plan_match({"the": 60, "wal": 3, "mode": 20, "error": 10}, budget=15, n_chunks=100)
-    MatchPlan(rare=('wal', 'error'), common=('mode',), dropped=('the',))
-    """
-    occurring_terms = sorted((term for term, n in counts.items() if n), key=lambda term: (counts[term], term))
-    n_rare, n_ranked = 0, 0
-    for term in occurring_terms:
-        n_ranked += counts[term]
-        if n_ranked > budget:
-            break
-        n_rare += 1
-    frequent_terms = occurring_terms[n_rare:]
-    common = [term for term in frequent_terms if counts[term] <= COMMON_SHARE * n_chunks]
-    if not n_rare and not common:
-        common = frequent_terms[:1]
-    return MatchPlan(
-        tuple(occurring_terms[:n_rare]), tuple(common), tuple(term for term in frequent_terms if term not in common)
-    )
-
-
-def build_passes(match_plan: MatchPlan) -> list[str]:
-    """Return the expressions that are always run; the first two share the candidates between them.
-
-    >>> build_passes(MatchPlan(("wal",), ("mode", "error")))
-    ['("wal") NOT ("mode" OR "error")', '("wal") AND ("mode" OR "error")', '"mode" AND "error"']
-    """
-    rare, common = match_plan.rare, match_plan.common
-    if not rare or not common:
-        expressions = [_join_with_or(rare)] if rare else []
-    else:
-        expressions = [f"({_join_with_or(rare)}) {operator} ({_join_with_or(common)})" for operator in ("NOT", "AND")]
-    return expressions + ([_join_with_and(common)] if len(common) > 1 else [])
-
-
-def build_relaxed_passes(match_plan: MatchPlan) -> Iterator[str]:
-    """Yield further expressions, to run one after another while too little is found: each with one common term
-    less.
-    """
-    for n in range(len(match_plan.common) - 1, 1, -1):
-        yield _join_with_and(match_plan.common[:n])
-
-
-def build_last_resort(match_plan: MatchPlan) -> str | None:
-    """Return the last expression, for a query that found nothing at all: the rarest common term alone."""
-    return fts_quote(match_plan.common[0]) if match_plan.common else None
-
-
-def _join_with_or(terms: Iterable[str]) -> str:
-    return " OR ".join(map(fts_quote, terms))
-
-
-def _join_with_and(terms: Iterable[str]) -> str:
-    return " AND ".join(map(fts_quote, terms))
-
+if TYPE_CHECKING:  # it imports numpy
+    from perdure.index.postings import PlanScorer, ScoredChunks
 
 # search -------------------------------------------------------------------------------------------------------
 
@@ -120,6 +51,9 @@ KIND_BY_FILTER = {name: name.removesuffix("s") for name in _NAME_FILTERS}
 _FACET_KIND_BY_FILTER = {
     "files": "file", "tools": "tool", "skills": "skill", "entities": "entity", "workflow_agents": AGENT_KIND,
 }  # fmt: skip
+
+
+_Pass = TypeVar("_Pass")
 
 
 class _FilterSql(Struct, frozen=True):
@@ -637,16 +571,45 @@ def _rank_chunks(
     index: IndexConnection, user: int, match_plan: MatchPlan, owner_filter: _FilterSql, limit: int
 ) -> list[ScoredChunk]:
     """Return the best chunks, best first. Equal scores are ordered by the chunk's tie number."""
+    scorer = None if owner_filter.words or owner_filter.leaves_few else _open_scorer(index, user, match_plan)
+    if scorer:  # else few chunks are scored, or all of them are tested, or this process asks once
+        take = partial(_take_best_chunks, index, owner_filter, limit)
+        return _run_passes([scorer.score_first()], scorer.score_relaxed(), scorer.score_last(), take, limit)
+    return _run_passes(
+        build_passes(match_plan),
+        build_relaxed_passes(match_plan),
+        build_last_resort(match_plan),
+        partial(_select_best_chunks, index, user, owner_filter, limit),
+        limit,
+    )
+
+
+def _open_scorer(index: IndexConnection, user: int, match_plan: MatchPlan) -> PlanScorer | None:
+    """Return what scores in arrays, where it is worth them."""
+    if not index.is_often_scored():
+        return None
+    from perdure.index import postings  # numpy: a process that asks once is faster without it
+
+    return postings.open_scorer(index, user, match_plan)
+
+
+def _run_passes(
+    first: Iterable[_Pass], relaxed: Iterable[_Pass], last_resort: _Pass | None,
+    select: Callable[[_Pass], list[ScoredChunk]], limit: int
+) -> list[ScoredChunk]:  # fmt: skip
+    """Return what passes find, best first. A pass is an expression of FTS5, or the scores of its chunks.
+
+    relaxed: run while fewer than `limit` turns are found. last_resort: run when nothing is.
+    """
     best: dict[int, ScoredChunk] = {}
-    for expression in build_passes(match_plan):
-        _merge_best(best, _select_best_chunks(index, user, expression, owner_filter, limit))
-    for expression in build_relaxed_passes(match_plan):
-        if len({turn for _, turn, _, _ in best.values()}) >= limit:
+    for each in first:
+        _merge_best(best, select(each))
+    for each in relaxed:
+        if len({item.turn for item in best.values()}) >= limit:
             break
-        _merge_best(best, _select_best_chunks(index, user, expression, owner_filter, limit))
-    last_resort = build_last_resort(match_plan)
+        _merge_best(best, select(each))
     if not best and last_resort:
-        _merge_best(best, _select_best_chunks(index, user, last_resort, owner_filter, limit))
+        _merge_best(best, select(last_resort))
     return sorted(best.values(), key=lambda item: (-item.score, item.tie))
 
 
@@ -656,17 +619,30 @@ def _merge_best(best: dict[int, ScoredChunk], scored_chunks: Sequence[ScoredChun
             best[item.chunk] = item
 
 
+def _take_best_chunks(
+    index: IndexConnection, owner_filter: _FilterSql, limit: int, scored: ScoredChunks
+) -> list[ScoredChunk]:
+    """Return the best of the chunks that were scored in arrays."""
+    tests = [*owner_filter.tests, *(["chunk.turn > 0"] if owner_filter.excluded_word else [])]
+    n_fetched = limit * _CHUNKS_PER_TURN + _N_EXTRA
+    n_all = len(scored.chunks)
+    found = _read_best(index, scored.list_best(n_fetched), tests, owner_filter.values, limit, is_all=n_fetched >= n_all)
+    if found is None:
+        found = _read_best(index, scored.list_best(n_all), tests, owner_filter.values, limit, is_all=True)
+    return found or []
+
+
 def _select_best_chunks(
-    index: IndexConnection, user: int, expression: str, owner_filter: _FilterSql, limit: int
+    index: IndexConnection, user: int, owner_filter: _FilterSql, limit: int, expression: str
 ) -> list[ScoredChunk]:
     """Return the best chunks for one expression."""
     words = index.match_words(user, owner_filter.build_match(expression))
     n_wanted = limit * _CHUNKS_PER_TURN
-    tests = "".join(f" AND {test}" for test in owner_filter.tests)
     if not owner_filter.leaves_few:
-        found = _select_from_best(index, words, tests, owner_filter.values, n_wanted, limit)
+        found = _select_from_best(index, words, owner_filter, limit)
         if found is not None:
             return found
+    tests = "".join(f" AND {test}" for test in owner_filter.tests)
     query = f"""SELECT chunk.id, chunk.turn, {words.score} AS score, tie FROM {words.source}
         CROSS JOIN chunk ON chunk.id = {words.chunk}
         WHERE {words.test}{tests} ORDER BY score DESC, tie LIMIT ?"""
@@ -674,30 +650,45 @@ def _select_best_chunks(
 
 
 def _select_from_best(
-    index: IndexConnection, words: WordMatch, tests: str, values: Sequence[object], n_wanted: int, n_turns: int
+    index: IndexConnection, words: WordMatch, owner_filter: _FilterSql, limit: int
 ) -> list[ScoredChunk] | None:
-    """Return the best chunks, `n_wanted` or those of `n_turns` turns, without reading a row of every candidate.
-
-    Return None when too few of the best candidates pass the tests, or too many tie.
-    """
+    """Return the best chunks without reading a row of every candidate; None if these may not be all of them."""
     query = f"""SELECT {words.chunk}, {words.score} AS score FROM {words.source} WHERE {words.test}
         ORDER BY score DESC LIMIT ?"""
-    n_fetched = n_wanted + _N_EXTRA
+    n_fetched = limit * _CHUNKS_PER_TURN + _N_EXTRA
     best_rows = index.select(query, *words.values, n_fetched)
     is_all = len(best_rows) < n_fetched
     if not is_all:  # others may tie with the last
         best_rows = [row for row in best_rows if row[1] > best_rows[-1][1]]
-    query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({{}}){tests}"
+    return _read_best(index, best_rows, owner_filter.tests, owner_filter.values, limit, is_all=is_all)
+
+
+def _read_best(
+    index: IndexConnection,
+    best_rows: Sequence[tuple[int, float]],
+    tests: Sequence[str],
+    values: Sequence[object],
+    limit: int,
+    *,
+    is_all: bool,
+) -> list[ScoredChunk] | None:
+    """Return those of the best chunks that pass the tests: _CHUNKS_PER_TURN for each of `limit` turns, or those of
+    `limit` turns.
+
+    best_rows: (chunk, score), best first. None when too few of them pass, and they are not all.
+    """
+    n_wanted = limit * _CHUNKS_PER_TURN
+    query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({{}}){''.join(f' AND {test}' for test in tests)}"
     found: list[ScoredChunk] = []
     n_read, is_enough = 0, False
     while n_read < len(best_rows) and not is_enough:
-        last_score = best_rows[min(n_read + 2 * n_turns, len(best_rows)) - 1][1]
+        last_score = best_rows[min(n_read + 2 * limit, len(best_rows)) - 1][1]
         scores = {chunk: score for chunk, score in best_rows[n_read:] if score >= last_score}  # with all ties
         n_read += len(scores)
         rows = index.select_in(query, list(scores), *values)
         scored = [ScoredChunk(chunk, turn, scores[chunk], tie) for chunk, turn, tie in rows]
         found += sorted(scored, key=lambda item: (-item.score, item.tie))
-        is_enough = len(found) >= n_wanted or len({item.turn for item in found}) >= n_turns
+        is_enough = len(found) >= n_wanted or len({item.turn for item in found}) >= limit
     return found[:n_wanted] if is_all or is_enough else None
 
 

@@ -392,6 +392,10 @@ class PostgresIndex(IndexConnection):
         known_counts.update(((user, token), counts.get(key, 0)) for key, token in keys.items())
         return {token: known_counts[user, token] for token in tokens}
 
+    def is_often_scored(self) -> bool:
+        """Return False: the server scores."""
+        return False
+
     def match_words(self, owner: int, expression: str) -> WordMatch:
         """Return the SQL of an owner's chunks that match an expression of FTS5 over the columns `text` and `scope`."""
         parsed = WordExpression(expression)

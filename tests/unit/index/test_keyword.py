@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.index import keyword
-from perdure.index.keyword import MatchPlan, build_last_resort, build_passes, build_relaxed_passes, plan_match
+from perdure.index.match_plan import MatchPlan, build_last_resort, build_passes, build_relaxed_passes, plan_match
 from perdure.types import Filters, Grant, Live, Part, Principal
 from rig.index_rows import ADA, BOB, START, IndexFile, get_turn_id, reply, say, share
 
