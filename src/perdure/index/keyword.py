@@ -39,6 +39,7 @@ MAX_SHARED_COUNT = 1000  # largest count of the chunks of another owner, who sha
 MAX_FACET_CHUNKS = 20_000  # matching chunks over which facets are counted: 30 ms
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
 BUDGET_MIN = 3000  # lower bound of that budget
+MAX_LISTED_CHUNKS = 200_000  # with the common terms of a query, listed to score them in arrays: 17 ms
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
 _N_EXTRA = 200  # extra chunks to fetch: some tie, and some do not pass the tests
 _IS_IN_SESSION = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # in a live session
@@ -571,8 +572,8 @@ def _rank_chunks(
     index: IndexConnection, user: int, match_plan: MatchPlan, owner_filter: _FilterSql, limit: int
 ) -> list[ScoredChunk]:
     """Return the best chunks, best first. Equal scores are ordered by the chunk's tie number."""
-    scorer = None if owner_filter.words or owner_filter.leaves_few else _open_scorer(index, user, match_plan)
-    if scorer:  # else few chunks are scored, or all of them are tested, or this process asks once
+    scorer = _open_scorer(index, user, match_plan, owner_filter)
+    if scorer:
         take = partial(_take_best_chunks, index, owner_filter, limit)
         return _run_passes([scorer.score_first()], scorer.score_relaxed(), scorer.score_last(), take, limit)
     return _run_passes(
@@ -584,11 +585,19 @@ def _rank_chunks(
     )
 
 
-def _open_scorer(index: IndexConnection, user: int, match_plan: MatchPlan) -> PlanScorer | None:
-    """Return what scores in arrays, where it is worth them."""
-    if not index.is_often_scored():
+def _open_scorer(
+    index: IndexConnection, user: int, match_plan: MatchPlan, owner_filter: _FilterSql
+) -> PlanScorer | None:
+    """Return what scores in arrays; None where FTS5 is faster.
+
+    It is in a process that asks once, where a filter leaves few chunks or has to be tested on all of them, and where
+    common terms stand in so many that it should pass over most of them.
+    """
+    if owner_filter.words or owner_filter.leaves_few or not index.is_often_scored():
         return None
-    from perdure.index import postings  # numpy: a process that asks once is faster without it
+    if sum(_count_terms(index, user, match_plan.common).values()) > MAX_LISTED_CHUNKS:
+        return None
+    from perdure.index import postings  # numpy
 
     return postings.open_scorer(index, user, match_plan)
 
@@ -624,12 +633,13 @@ def _take_best_chunks(
 ) -> list[ScoredChunk]:
     """Return the best of the chunks that were scored in arrays."""
     tests = [*owner_filter.tests, *(["chunk.turn > 0"] if owner_filter.excluded_word else [])]
-    n_fetched = limit * _CHUNKS_PER_TURN + _N_EXTRA
     n_all = len(scored.chunks)
-    found = _read_best(index, scored.list_best(n_fetched), tests, owner_filter.values, limit, is_all=n_fetched >= n_all)
-    if found is None:
-        found = _read_best(index, scored.list_best(n_all), tests, owner_filter.values, limit, is_all=True)
-    return found or []
+    for n in (2 * limit, limit * _CHUNKS_PER_TURN + _N_EXTRA, n_all):
+        best_rows = scored.list_best(min(n, n_all))
+        found = _read_best(index, best_rows, tests, owner_filter.values, limit, is_all=n >= n_all)
+        if found is not None:
+            return found
+    return []
 
 
 def _select_best_chunks(
@@ -682,7 +692,7 @@ def _read_best(
     found: list[ScoredChunk] = []
     n_read, is_enough = 0, False
     while n_read < len(best_rows) and not is_enough:
-        last_score = best_rows[min(n_read + 2 * limit, len(best_rows)) - 1][1]
+        last_score = best_rows[min(n_read + limit + limit // 4, len(best_rows)) - 1][1]
         scores = {chunk: score for chunk, score in best_rows[n_read:] if score >= last_score}  # with all ties
         n_read += len(scores)
         rows = index.select_in(query, list(scores), *values)

@@ -3,7 +3,7 @@
 FTS5 looks up the length of every chunk that it scores, one statement each, which is most of what a query costs; where
 a word stands it says fast. So a process that asks more than once keeps the lengths of all chunks, two bytes each, and
 adds up the scores itself: the same formula in the same order, and so the same numbers. A chunk's words never change
-under its number, and numbers are never used twice, so lengths are only ever added.
+under its number, and numbers are never used twice, so lengths are only ever added (decisions/070).
 
 The plan decides which terms make candidates (`match_plan`); filters are not here.
 """
@@ -14,6 +14,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -121,10 +122,10 @@ class PlanScorer:
         self._index, self._owner, self._lengths = index, owner, lengths
         index.db.execute(_ADD_PLACES.format(n=owner))
         totals = index.select(f'SELECT block FROM "words_{owner}_data" WHERE id = 1')  # as FTS5 keeps them
-        self._n_chunks, *n_tokens = _list_varints(totals[0][0]) or [0] if totals else [0]
+        self._n_chunks, *n_tokens = _list_varints(totals[0][0]) if totals and totals[0][0] else [0]
         self._mean_tokens = sum(n_tokens) / self._n_chunks if self._n_chunks else 1.0
-        self._rare = [self._read_term(term) for term in match_plan.rare]
-        self._common = [self._read_term(term) for term in match_plan.common]
+        terms = self._read_terms([*match_plan.rare, *match_plan.common])
+        self._rare, self._common = terms[: len(match_plan.rare)], terms[len(match_plan.rare) :]
 
     def score_first(self) -> ScoredChunks:
         """Return the chunks with a rare term, and those with every common one; with the scores of all their terms."""
@@ -156,22 +157,41 @@ class PlanScorer:
             scores += _pick(postings, chunks)
         return ScoredChunks(chunks, scores)
 
-    def _read_term(self, term: str) -> ScoredChunks:
-        """Return the share of a term in the scores of the chunks that hold it; of a phrase FTS5 computes it."""
-        tokens = self._index.tokenize(term)
-        if len(tokens) != 1:
-            words = self._index.match_words(self._owner, f"text : ({fts_quote(term)})")
-            query = f"SELECT {words.chunk}, {words.score} FROM {words.source} WHERE {words.test} ORDER BY {words.chunk}"
-            rows = self._index.select(query, *words.values)
-            return ScoredChunks(
-                np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float64)
-            )
+    def _read_terms(self, terms: Sequence[str]) -> list[ScoredChunks]:
+        """Return for each term its share in the scores of the chunks that hold it. Of phrases FTS5 computes them."""
+        tokens = [self._index.tokenize(term) for term in terms]
+        is_phrase = [len(words) != 1 for words in tokens]
+        of_words = iter(self._read_words([words[0] for words in tokens if len(words) == 1]))
+        return [
+            self._read_phrase(term) if of_several else next(of_words)
+            for term, of_several in zip(terms, is_phrase, strict=True)
+        ]
+
+    def _read_phrase(self, term: str) -> ScoredChunks:
+        words = self._index.match_words(self._owner, f"text : ({fts_quote(term)})")
+        query = f"SELECT {words.chunk}, {words.score} FROM {words.source} WHERE {words.test} ORDER BY {words.chunk}"
+        rows = self._index.select(query, *words.values)
+        return ScoredChunks(
+            np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float64)
+        )
+
+    def _read_words(self, tokens: Sequence[str]) -> Iterator[ScoredChunks]:
         query = f"""SELECT group_concat(doc) FROM temp."places_{self._owner}" WHERE term = ? AND col = 'text'"""
-        places = np.fromstring(self._index.select(query, tokens[0])[0][0] or "", np.int64, sep=",")
-        starts = np.flatnonzero(_mark_first(places))
+        lists = [self._index.select(query, token)[0][0] or "" for token in tokens]
+        n_places = [chunks.count(",") + 1 if chunks else 0 for chunks in lists]
+        bounds = np.cumsum([0, *n_places])  # of each word's places
+        places = np.fromstring(",".join(filter(None, lists)), np.int64, sep=",")
+        is_first = _mark_first(places)
+        is_first[bounds[bounds < len(places)]] = True
+        starts = np.flatnonzero(is_first)
         chunks, counts = places[starts], np.diff(starts, append=len(places)).astype(np.float64)
+        ends = np.searchsorted(starts, bounds).tolist()
+        n_with = [high - low for low, high in pairwise(ends)]
+        weights = np.repeat([self._weigh(n) for n in n_with], n_with)
         slowness = K1 * (1 - B + B * self._lengths[chunks] / self._mean_tokens)
-        return ScoredChunks(chunks, self._weigh(len(chunks)) * (counts * (K1 + 1.0) / (counts + slowness)))
+        shares = weights * (counts * (K1 + 1.0) / (counts + slowness))
+        for low, high in pairwise(ends):
+            yield ScoredChunks(chunks[low:high], shares[low:high])
 
     def _weigh(self, n_with: int) -> float:
         """Return the weight of a term in so many chunks."""

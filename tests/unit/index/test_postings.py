@@ -84,23 +84,14 @@ def test_lengths_of_many_new_chunks_are_read_beside_the_search(file, monkeypatch
     monkeypatch.setattr(postings, "_READ_AT_ONCE", 2)
     file.add_run("s1", *(say(f"mast {'red ' * n}") for n in range(7)))
     expected = find(file.index, "mast", Filters(), 9, in_arrays=False)
-    opened = []
-    monkeypatch.setattr(postings, "PlanScorer", spy(opened))
-    assert find(file.index, "mast", Filters(), 9, in_arrays=True) == expected and not opened
+    scored = []
+    real = postings.PlanScorer._read_words
+    monkeypatch.setattr(postings.PlanScorer, "_read_words", lambda *arguments: scored.append(1) or real(*arguments))
+    assert find(file.index, "mast", Filters(), 9, in_arrays=True) == expected and not scored
     wait_until_read(file.index)
-    assert find(file.index, "mast", Filters(), 9, in_arrays=True) == expected and opened
+    assert find(file.index, "mast", Filters(), 9, in_arrays=True) == expected and scored
     file.add_run("s2", say("mast of another day"))  # one more is read at once
     assert_same(file.index, "mast", limit=9)
-
-
-def spy(opened):
-    real = postings.PlanScorer
-
-    def open_scorer(*arguments):
-        opened.append(arguments)
-        return real(*arguments)
-
-    return open_scorer
 
 
 def wait_until_read(index):
@@ -131,6 +122,17 @@ def test_a_process_that_asks_once_or_twice_keeps_no_lengths(file):
                 keyword.find_candidates(file.index, ADA, "mast", filters=Filters(), limit=5)
         assert (file.index.chunk_lengths is not None) == (n >= 2)
     assert not TemporaryIndex().is_often_scored()
+
+
+def test_fts5_scores_where_common_words_stand_in_very_many_chunks(file, monkeypatch):
+    """It passes over most of them, where a list would have them all."""
+    file.add_run("s1", *(say(f"mast number{n} {'red' * (n % 5 == 0)}") for n in range(30)), say("red oar"))
+    monkeypatch.setattr(keyword, "BUDGET_MIN", 5)
+    for most, is_listed in ((5, False), (100, True)):
+        monkeypatch.setattr(keyword, "MAX_LISTED_CHUNKS", most)
+        file.index.chunk_lengths = None
+        assert_same(file.index, "oar red", filters=(Filters(),))
+        assert (file.index.chunk_lengths is not None) == is_listed
 
 
 def test_search_after_a_rollback_still_knows_where_words_stand(file):
