@@ -9,10 +9,12 @@ read once is cached for one recall.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from threading import Thread
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
@@ -41,17 +43,19 @@ _SELECT_FACTS = """SELECT id, role, author, stated_ms, said, speaker,
   FROM turn WHERE id IN ({})"""
 
 
-class _BegunSearch(Thread):
+class _BegunSearch:
     """A search of vectors beside the caller, with its result or its error."""
 
     def __init__(self, wait_for_queries: Callable[[], Matrix | None], find: Callable[[Matrix], NearChunks]) -> None:
-        super().__init__(name="perdure-vectors", daemon=True)
         self._wait_for_queries, self._find = wait_for_queries, find
         self._result: NearChunks | None = None
         self._error: Exception | None = None
-        self.start()
+        self.has_ended = Event()
+        thread = _idle_threads.pop() if _idle_threads else _SearchThread()
+        thread.searches.put(self)
 
     def run(self) -> None:
+        """Search; in another thread."""
         try:
             queries = self._wait_for_queries()
             self._result = None if queries is None else self._find(queries)
@@ -60,10 +64,33 @@ class _BegunSearch(Thread):
 
     def get_result(self) -> NearChunks | None:
         """Wait, and return the result; None without queries. Raises what the search raised."""
-        self.join()
+        self.has_ended.wait()
         if self._error is not None:
             raise self._error
         return self._result
+
+
+class _SearchThread(Thread):
+    """A thread for one search after the other: to start one, a recall would wait until it runs."""
+
+    def __init__(self) -> None:
+        super().__init__(name="perdure-vectors", daemon=True)
+        self.searches: SimpleQueue[_BegunSearch] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            search = self.searches.get()
+            try:
+                search.run()
+            finally:
+                search.has_ended.set()
+            _idle_threads.append(self)
+            del search  # and what it found
+
+
+_idle_threads: list[_SearchThread] = []  # as many as there were recalls at once
+os.register_at_fork(after_in_child=_idle_threads.clear)  # a child has none of its parent's threads
 
 
 class IndexCandidates(Struct):
@@ -84,7 +111,10 @@ class IndexCandidates(Struct):
     _chain_cache: dict[memory_replay.MemoryChain, tuple[Memory, ...]] = {}
     _shared_chain_cache: dict[int, tuple[Memory, ...]] = {}  # by a memory in them
     _begun_searches: dict[tuple[int, Window | None], _BegunSearch] = {}
+    _fact_cache: dict[tuple[int, int | None], TurnFact] = {}  # by number and chunk
     _vector_cache: dict[int, Matrix | None] = {}  # of turns that were read; None: no vector
+    _cosine_cache: dict[int, float | None] = {}  # of turns that were compared; None: no vector
+    _compared_with: Matrix | None = None
 
     @property
     def _visible(self) -> ReadScope:
@@ -122,6 +152,9 @@ class IndexCandidates(Struct):
         if self.space is None:
             return []
         begun_search = self._begun_searches.pop((k, window), None)
+        if begun_search:  # meanwhile, read what ranking asks of the turns that words found
+            self._compare(list(self._matched_chunks), queries)
+            self._read_facts(list(self._matched_chunks))
         chunk_scores = begun_search.get_result() if begun_search else None
         if chunk_scores is None:
             chunk_scores = self._prepare_search(k, window)(queries)
@@ -167,14 +200,23 @@ class IndexCandidates(Struct):
     def compute_cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
         """Return the best cosine of any chunk of each turn with any query."""
         turns = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
-        if self.space is None or not turns:
-            return {}
-        owners, vectors = self.space.fetch_of_turns(self.index, turns)
-        best_cosines: dict[str, float] = {}
+        self._compare(turns, queries)
+        return {
+            self._ids_by_number[turn]: cosine for turn in turns if (cosine := self._cosine_cache.get(turn)) is not None
+        }
+
+    def _compare(self, turns: Sequence[int], queries: Matrix) -> None:
+        """Cache the best cosine of each of these turns with any query."""
+        if self._compared_with is not queries:
+            self._compared_with, self._cosine_cache = queries, {}
+        new_turns = [turn for turn in turns if turn not in self._cosine_cache]
+        if self.space is None or not new_turns:
+            return
+        self._cosine_cache.update(dict.fromkeys(new_turns))
+        owners, vectors = self.space.fetch_of_turns(self.index, new_turns)
         for turn, cosine in zip(owners, (vectors @ queries.T).max(axis=1).tolist(), strict=True):
-            turn_id = self._ids_by_number[turn]
-            best_cosines[turn_id] = max(cosine, best_cosines.get(turn_id, cosine))
-        return best_cosines
+            known_cosine = self._cosine_cache[turn]
+            self._cosine_cache[turn] = cosine if known_cosine is None else max(cosine, known_cosine)
 
     # what stands around them ----------------------------------------------------------------------------------
 
@@ -280,25 +322,35 @@ class IndexCandidates(Struct):
     def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
         """Return the speaker and time of each of these turns."""
         numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
-        rows = self.index.select_in(_SELECT_FACTS, numbers)
-        memories_by_number = self._get_memories(numbers)
-        turns_by_chunk = {self._matched_chunks[turn]: turn for turn in numbers if turn in self._matched_chunks}
+        self._read_facts([number for number in numbers if number > 0])
+        facts_by_id = {m.memory_id: TurnFact(_get_role(m), m.stated_at) for m in self._get_memories(numbers).values()}
+        keys = {number: (number, self._matched_chunks.get(number)) for number in numbers}
+        return facts_by_id | {
+            self._ids_by_number[number]: self._fact_cache[key]
+            for number, key in keys.items()
+            if key in self._fact_cache
+        }
+
+    def _read_facts(self, turns: Sequence[int]) -> None:
+        """Cache the speaker and time of each of these turns."""
+        unread = [turn for turn in turns if (turn, self._matched_chunks.get(turn)) not in self._fact_cache]
+        rows = self.index.select_in(_SELECT_FACTS, unread)
+        turns_by_chunk = {self._matched_chunks[turn]: turn for turn in unread if turn in self._matched_chunks}
         text_kind = self.index.find_name("kind", "text")
         kinds = self.index.select_in("SELECT id, kind FROM chunk WHERE id IN ({})", list(turns_by_chunk))
         call_turns = {turns_by_chunk[chunk] for chunk, kind in kinds if kind != text_kind}
-        facts_by_id = {m.memory_id: TurnFact(_get_role(m), m.stated_at) for m in memories_by_number.values()}
-        others_turns = self._find_others(numbers, is_readable=True)
-        return facts_by_id | {
-            self._ids_by_number[turn]: TurnFact(
+        others_turns = self._find_others(unread, is_readable=True)
+        self._fact_cache.update(
+            ((turn, self._matched_chunks.get(turn)), TurnFact(
                 "system" if turn in others_turns or author == "machine" else role,
                 from_ms(stated_ms),
                 (bool(is_said) or author == "machine") and turn not in call_turns,
                 speaker,
                 author == "machine",
                 bool(is_of_workflow),
-            )
+            ))
             for turn, role, author, stated_ms, is_said, speaker, is_of_workflow in rows
-        }
+        )  # fmt: skip
 
     def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
         """Return the details of each of these turns, with the text of the chunk that matched, or its first chunk."""
