@@ -409,13 +409,44 @@ def test_a_message_right_after_a_stop_is_taken(at: ServedAgent, model: ModelServ
     assert wait_for(turn.ended.is_set) and turn.said == "On 8443."
 
 
-def test_a_refusal_of_the_model_is_told(at: ServedAgent, model: ModelServer) -> None:
-    model.answers += [Answer("the key is revoked", status=401)] * 2
-    with pytest.raises(openai.APIStatusError) as refusal:
-        ask(make_openai(at), user("hello"))
-    assert refusal.value.status_code == 502
-    with pytest.raises(openai.APIError):
-        list(make_openai(at).chat.completions.create(model="perdure", messages=[user("hi")], stream=True))
+def send_chat(at: ServedAgent, client_options: dict[str, Any], *, stream: bool) -> Any:
+    client = make_openai(at).with_options(**client_options)
+    return client.chat.completions.create(model="perdure", messages=[user("hi")], stream=stream)
+
+
+def send_response(at: ServedAgent, client_options: dict[str, Any], *, stream: bool) -> Any:
+    return make_openai(at).with_options(**client_options).responses.create(model="perdure", input="hi", stream=stream)
+
+
+def send_message(at: ServedAgent, client_options: dict[str, Any], *, stream: bool) -> Any:
+    client = make_anthropic(at).with_options(**client_options)
+    return client.messages.create(model="perdure", max_tokens=9, messages=[user("hi")], stream=stream)
+
+
+SENDERS = pytest.mark.parametrize("send", [send_chat, send_response, send_message])
+
+
+@SENDERS
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_of_the_model_is_a_status(at: ServedAgent, model: ModelServer, send: Any, stream: bool) -> None:
+    """Also of a stream: nothing of it was sent yet. The client does not ask again by itself: tools would run twice."""
+    model.answers += [Answer("the key is revoked", status=401)] * 3
+    with pytest.raises((openai.APIStatusError, anthropic.APIStatusError), match="the key is revoked") as refusal:
+        send(at, {"max_retries": 2}, stream=stream)
+    assert (refusal.value.status_code, refusal.value.type) == (502, "api_error")
+    assert len(model.requests) == 1
+
+
+@SENDERS
+def test_a_failure_after_the_first_word_is_an_event(at: ServedAgent, model: ModelServer, send: Any) -> None:
+    piece = {"choices": [{"index": 0, "delta": {"content": "It listens"}}]}
+    model.answers.append(Answer(events=[f"data: {json.dumps(piece)}\n\n".encode(), b"data: {\n\n"]))
+    events = []
+    with contextlib.suppress(openai.APIError, anthropic.APIError):  # OpenAI's client gives that of a response as it is
+        for event in send(at, {}, stream=True):
+            events.append(event.to_json())
+        assert '"error"' in events.pop()
+    assert "It listens" in events[-1]
 
 
 def test_a_second_message_meanwhile_is_refused(at: ServedAgent, model: ModelServer) -> None:

@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -45,6 +46,7 @@ from perdure.surfaces.live_sessions import LiveEvent, LiveSession, LiveSessions,
 from perdure.surfaces.proxy.conversations import Api
 from perdure.types import Identity
 
+Result = TypeVar("Result")
 APIS: dict[str, Api] = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
 MODELS_PATH = "/v1/models"
 HEALTH_PATH = "/healthz"
@@ -53,6 +55,7 @@ _PING_S = 10.0  # a stream without a word for so long gets a sign of life, which
 _EARLIER_SHARE = 0.25  # of the window, that a conversation may take which was held elsewhere
 _CHARS_PER_TOKEN = 4
 _EARLIER_NAME = "the conversation until now"
+_NO_RETRY = {"x-should-retry": "false"}  # both providers' clients obey: a second turn would run its tools again
 _ERROR_KINDS = {  # of a status -> what both providers call it
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error",
@@ -136,10 +139,7 @@ class AgentApi:
                 lambda: self._begin(api, raw, dict(request.headers), identity, events, tell)
             )
             if exchange.request.is_stream:
-                return EventStreamResponse(
-                    self._stream(exchange), media_type="text/event-stream",
-                    headers={**_name_session(exchange), "Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-                )  # fmt: skip
+                return await self._answer_in_pieces(exchange, request)
             return await self._answer_whole(exchange, request)
 
         return catch_errors(respond, self._respond_to_error)
@@ -220,51 +220,50 @@ class AgentApi:
 
     async def _answer_whole(self, exchange: _Exchange, request: Request) -> Response:
         """Return the answer in one piece; a client that goes away cancels it."""
-        leaving = asyncio.ensure_future(_wait_until_gone(request))
         try:
-            while (await self._next_event(exchange, leaving)).kind != "end":
-                pass
+            await _run_for_client(_wait_for_end(exchange.events), request)
         finally:
-            leaving.cancel()
             exchange.turn.cancel.set()
         end = await self._settle(exchange)
         return to_starlette(HttpResponse(answers.build_whole(exchange.head, end), headers=_name_session(exchange)))
 
-    async def _next_event(self, exchange: _Exchange, leaving: asyncio.Future[None]) -> LiveEvent:
-        """Return the next event. Raises ClientDisconnect."""
-        getting = asyncio.ensure_future(exchange.events.get())
-        await asyncio.wait((getting, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if getting.done():
-            return getting.result()
-        getting.cancel()
-        raise ClientDisconnect
+    async def _answer_in_pieces(self, exchange: _Exchange, request: Request) -> Response:
+        """Return the answer as a stream. It begins when its first piece is there: until then an error is a status."""
+        pieces = self._stream(exchange)
+        first = await _run_for_client(anext(pieces), request)
+        return EventStreamResponse(
+            _put_before(first, pieces), media_type="text/event-stream",
+            headers={**_name_session(exchange), "Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )  # fmt: skip
 
-    async def _stream(self, exchange: _Exchange) -> AsyncIterator[bytes]:
-        """Yield the answer as it comes. Closed early, it cancels the turn."""
+    async def _stream(self, exchange: _Exchange) -> AsyncGenerator[bytes]:
+        """Yield the answer as it comes. Closed early, it cancels the turn. Raises what fails before anything came."""
         head, n_pieces = exchange.head, 0
+        opening = b"".join(answers.begin_stream(head))  # goes with the first piece
         try:
-            for event_bytes in answers.begin_stream(head):
-                yield event_bytes
             while True:
                 try:
                     event = await asyncio.wait_for(exchange.events.get(), self.ping_s)
                 except TimeoutError:
-                    yield answers.PING[head.api]
+                    yield opening + answers.PING[head.api]
+                    opening = b""
                     continue
                 if event.kind == "text":
-                    yield answers.render_piece(head, event.text, n_pieces)
+                    yield opening + answers.render_piece(head, event.text, n_pieces)
+                    opening = b""
                     n_pieces += 1
                 elif event.kind == "end":
                     break
             try:
                 end = await self._settle(exchange)
-            except Exception as error:  # noqa: BLE001 - the stream has begun: no other answer is possible
+            except Exception as error:
+                if opening:
+                    raise
                 refusal = _to_refusal(error)
                 kind = _ERROR_KINDS.get(refusal.status, "api_error")
                 yield answers.render_failure(head, refusal.message, kind, n_pieces)
                 return
-            for event_bytes in answers.end_stream(head, end, n_pieces):
-                yield event_bytes
+            yield opening + b"".join(answers.end_stream(head, end, n_pieces))
         finally:
             exchange.turn.cancel.set()
 
@@ -306,12 +305,37 @@ def _name_session(exchange: _Exchange) -> dict[str, str]:
 def _to_refusal(error: Exception) -> HttpRefusal:
     """Return the refusal that an error becomes; the owner reads what their provider said."""
     if isinstance(error, ModelCancelled):
-        return HttpRefusal(409, "cancelled", "The answer was stopped.")
+        return HttpRefusal(409, "cancelled", "The answer was stopped.", dict(_NO_RETRY))
     if isinstance(error, ModelFault):
-        return HttpRefusal(502, "model-fault", str(error))
+        return HttpRefusal(502, "model-fault", str(error), dict(_NO_RETRY))
     return responses.to_refusal(error)
+
+
+async def _run_for_client(work: Awaitable[Result], request: Request) -> Result:
+    """Return what work returns. Raises ClientDisconnect, and cancels the work, if the client goes away before."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_gone(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _wait_for_end(events: asyncio.Queue[LiveEvent]) -> None:
+    while (await events.get()).kind != "end":
+        pass
 
 
 async def _wait_until_gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def _put_before(first: bytes, pieces: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    async with contextlib.aclosing(pieces):
+        yield first
+        async for piece in pieces:
+            yield piece
