@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +21,20 @@ from acp.schema import (
     EmbeddedResourceContentBlock,
     ImageContentBlock,
     InitializeResponse,
-    McpServerStdio,
     ResourceContentBlock,
-    SseMcpServer,
     TextResourceContents,
 )
 
 import perdure
 from perdure.formats.perdure import Message
 from perdure.session.log import list_session_ids, read_path
-from rig.editor import MODULE, Editor, make_environment, open_editor
+from rig.editor import MODULE, SETTINGS, Editor, hold, make_environment
 from rig.model_server import Answer, ModelServer
 from rig.waiting import wait_for
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-SETTINGS = """\
-[models.roles.resident]
-provider = "openai"
-model = "scripted"
-url = "{url}/v1"
-window_tokens = 128000
-[models.roles.summariser]
-provider = "openai"
-model = "small"
-url = "{url}/v1"
-[models.embedder]
-kind = "off"
-"""
 
 
 @pytest.fixture
@@ -71,16 +56,6 @@ def model(home: Path) -> Iterator[ModelServer]:
         home.mkdir(mode=0o700)
         (home / "config.toml").write_text(SETTINGS.format(url=server.url))
         yield server
-
-
-def hold(home: Path, work: Callable[[Editor], Awaitable[Any]], *words: str, **options: Any) -> Any:
-    """Let an editor do something with a process of its own, within a minute."""
-
-    async def run() -> Any:
-        async with asyncio.timeout(60), open_editor(home, *words, **options) as editor:
-            return await work(editor)
-
-    return asyncio.run(run())
 
 
 def read_messages(home: Path, session: str = "") -> list[Message]:
@@ -351,86 +326,6 @@ def test_a_question_is_asked_as_the_editor_can(home, project, model, forms, choi
 # sessions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_listed_loaded_resumed_forked_and_closed(home, project, model) -> None:
-    calls = [("read_file", {"path": "cart.py"})]
-    model.answers = [
-        Answer(calls=calls, thoughts=[{"reasoning_content": "First the file."}]),
-        Answer("It has two lines."), Answer("Five."), Answer("Nine."),
-    ]  # fmt: skip
-
-    async def begin(editor: Editor) -> str:
-        session = await editor.begin(project)
-        await editor.say(session, "what is in the cart?")
-        return session
-
-    session = hold(home, begin)
-
-    async def go_on(editor: Editor) -> None:
-        listed = await editor.agent.list_sessions(cwd=str(project))
-        assert [(s.session_id, s.cwd, s.title) for s in listed.sessions] == [
-            (session, str(project), "what is in the cart?")
-        ]
-        assert (await editor.agent.list_sessions(cwd="/elsewhere")).sessions == []
-        loaded = await editor.agent.load_session(session_id=session, cwd=str(project), mcp_servers=[])
-        assert loaded.modes.current_mode_id == "ask"
-        assert [u.session_update for _, u in editor.updates if u.session_update != "available_commands_update"] == [
-            "user_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "agent_message_chunk",
-        ]  # fmt: skip
-        assert editor.said("user_message_chunk") == "what is in the cart?"
-        assert (editor.said(), editor.of("tool_call")[0].title) == ("It has two lines.", "Read `cart.py`")
-        await editor.say(session, "what is the limit?")
-        await editor.agent.close_session(session_id=session)
-        with pytest.raises(acp.RequestError, match="is not open"):
-            await editor.say(session, "still there?")
-        editor.updates.clear()
-        await editor.agent.resume_session(session_id=session, cwd=str(project), mcp_servers=[])
-        assert editor.said("user_message_chunk") == ""
-        fork = await editor.agent.fork_session(session_id=session, cwd=str(project), mcp_servers=[])
-        assert fork.session_id != session
-        await editor.say(fork.session_id, "and in the fork?")
-        with pytest.raises(acp.RequestError, match="s0000000000"):
-            await editor.agent.load_session(session_id="s0000000000", cwd=str(project), mcp_servers=[])
-        with pytest.raises(acp.RequestError, match="absolute path"):
-            await editor.begin(Path("nowhere"))
-
-    hold(home, go_on)
-    assert [m.text for m in read_messages(home, session) if m.role == "user"] == [
-        "what is in the cart?", "what is the limit?",
-    ]  # fmt: skip
-    assert "what is the limit?" in json.dumps(model.requests[-1].body)  # of the fork
-
-
-def test_two_editors_work_side_by_side_and_one_holds_a_session(home, project, model) -> None:
-    model.answers = [Answer("One."), Answer("Two.")]
-
-    async def run() -> None:
-        async with asyncio.timeout(60), open_editor(home) as first, open_editor(home) as second:
-            session = await first.begin(project)
-            await first.say(session, "hello")
-            with pytest.raises(acp.RequestError, match="Another process holds"):
-                await second.agent.load_session(session_id=session, cwd=str(project), mcp_servers=[])
-            other = await second.begin(project)
-            await second.say(other, "hello too")
-            assert (first.said(), second.said()) == ("One.", "Two.")
-
-    asyncio.run(run())
-
-
-def test_two_sessions_of_one_editor_answer_at_the_same_time(home, project, model) -> None:
-    model.answers = [Answer("Once", n_events=1, hangs=True, pause_s=0.01), Answer("Two.")]
-
-    async def work(editor: Editor) -> None:
-        first, second = await editor.begin(project), await editor.begin(project)
-        turn = asyncio.create_task(editor.say(first, "hello"))
-        await editor.wait_for("agent_message_chunk")
-        assert await editor.say(second, "hello") == "end_turn"
-        assert not turn.done()
-        await editor.agent.cancel(session_id=first)
-        assert await turn == "cancelled"
-
-    hold(home, work)
-
-
 def test_commands_are_answered_without_the_model(home, project, model) -> None:
     model.answers = [Answer("Port 8443.")]
 
@@ -531,25 +426,6 @@ def test_what_cannot_begin_says_why(home, project, model) -> None:
             await editor.begin(project)
 
     hold(home, work)
-
-
-def test_mcp_servers_of_the_editor_are_used_and_asked_about(home, project, model) -> None:
-    program = Path(__file__).parents[1] / "rig" / "mcp_tools_server.py"
-    server = McpServerStdio(name="My Docs", command=sys.executable, args=[str(program)], env=[])
-    stream = SseMcpServer(type="sse", name="old", url="https://example.org/sse", headers=[])
-    model.answers = [Answer(calls=[("My_Docs__picture", {})]), Answer("Hello.")]
-
-    async def work(editor: Editor) -> None:
-        opened = await editor.agent.new_session(cwd=str(project), mcp_servers=[server, stream])
-        await editor.say(opened.session_id, "hi")
-        assert editor.said().startswith("The MCP server old of the editor is not used, because of its transport")
-        ((asked, _),) = editor.permissions
-        assert asked.title == "My_Docs__picture"
-        assert editor.of("tool_call_update")[-1].content[0].content.type == "image"
-
-    hold(home, work)
-    names = [tool["function"]["name"] for tool in model.requests[0].body["tools"]]
-    assert "My_Docs__picture" in names
 
 
 # ends -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,19 @@ from acp.schema import (
 
 MODULE = "perdure.surfaces.cli"
 NO_VARIABLES: Mapping[str, str] = {}
+SETTINGS = """\
+[models.roles.resident]
+provider = "openai"
+model = "scripted"
+url = "{url}/v1"
+window_tokens = 128000
+[models.roles.summariser]
+provider = "openai"
+model = "small"
+url = "{url}/v1"
+[models.embedder]
+kind = "off"
+"""
 Choose = Callable[[Any, Sequence[Any]], str | None]  # (call, options) -> the id of an option; None: cancelled
 
 
@@ -106,3 +119,13 @@ async def open_editor(
             capabilities = ClientCapabilities(elicitation=form if forms else None)
             await agent.initialize(protocol_version=1, client_capabilities=capabilities)
             yield editor
+
+
+def hold(home: Path, work: Callable[[Editor], Awaitable[Any]], *words: str, **options: Any) -> Any:
+    """Let an editor do something with a process of its own, within a minute."""
+
+    async def run() -> Any:
+        async with asyncio.timeout(60), open_editor(home, *words, **options) as editor:
+            return await work(editor)
+
+    return asyncio.run(run())

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import acp
 from acp.schema import (
@@ -50,6 +51,7 @@ class EditorAgent:
         self._open_home, self._mode, self._model = open_home, mode, model
         self._has_forms = has_forms(params)
         self._sessions: dict[str, EditorSession] = {}
+        self._open_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the id of a session
         self._lobby = HomeThread(open_home, "acp-lobby")  # for what belongs to no session
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -130,9 +132,11 @@ class EditorAgent:
         return SessionRequest(folder.resolve(), resume or "", fork, self._mode, self._model, choice)
 
     async def _find_or_open(self, cwd: str, session_id: str, servers: Sequence[Any] | None) -> EditorSession:
-        if session_id in self._sessions:
-            return self._sessions[session_id]
-        return await self._open(self._make_request(cwd, servers, resume=session_id))
+        """Return a session; of several requests at once for the same one, the first opens it for all."""
+        async with self._open_locks.setdefault(session_id, asyncio.Lock()):
+            if session_id in self._sessions:
+                return self._sessions[session_id]
+            return await self._open(self._make_request(cwd, servers, resume=session_id))
 
     async def _open(self, request: SessionRequest) -> EditorSession:
         session = EditorSession(self._client, self._open_home, request)
