@@ -400,11 +400,11 @@ def test_a_client_that_goes_away_cancels_the_turn(at: ServedAgent, model: ModelS
 def test_a_message_right_after_a_stop_is_taken(at: ServedAgent, model: ModelServer) -> None:
     """As a chat page sends it whose stop button was pressed: the stopped turn ends a moment later."""
     model.answers.append(Answer(hangs=True, n_events=0))
-    live = at.listener._server._live.begin("api")
-    stopped = live.start_turn(TurnRequest("Where?", is_attended=False))
-    wait_for(lambda: model.requests)
-    live.stop()
-    turn = live.start_turn(TurnRequest("@say On 8443.", is_attended=False))
+    with at.listener._server._live.begin("api") as live:
+        stopped = live.start_turn(TurnRequest("Where?", is_attended=False))
+        wait_for(lambda: model.requests)
+        live.stop()
+        turn = live.start_turn(TurnRequest("@say On 8443.", is_attended=False))
     assert turn is not None and turn is not stopped
     assert wait_for(turn.ended.is_set) and turn.said == "On 8443."
 

@@ -12,7 +12,8 @@ import ipaddress
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -102,6 +103,7 @@ class LiveSession:
         self._holder = SessionHolder(open_home, cwd=cwd, platform=platform)
         self.turn: LiveTurn | None = None  # the newest
         self.last_used_s = time.monotonic()
+        self.n_users = 0  # threads that are about to do something in it; of `LiveSessions`
         try:
             status = self._holder.submit(lambda: self._holder.open(resume)).result(_OPEN_S)
         except BaseException:
@@ -123,6 +125,11 @@ class LiveSession:
     def is_answering(self) -> bool:
         """True while a turn goes on."""
         return self.turn is not None and not self.turn.ended.is_set()
+
+    @property
+    def is_used(self) -> bool:
+        """True while it must not be given up: a turn goes on, or a thread is about to begin one."""
+        return self.n_users > 0 or self.is_answering
 
     def set_mode(self, mode: Mode) -> None:
         """Let tools do more or less from here on, in a turn that goes on, too."""
@@ -315,17 +322,17 @@ class LiveSessions:
 
     def __init__(
         self, open_home: Callable[[], Home], user: str, *, on_turn_end: Callable[[], None], allows_remote: bool = False,
-        idle_s: float = IDLE_S,
+        idle_s: float = IDLE_S, max_sessions: int = MAX_SESSIONS,
     ) -> None:  # fmt: skip
         """user: whose sessions they are. on_turn_end: new entries are in the archive. allows_remote: other machines may
         talk with the agent. Close it.
         """
         self._open_home, self._user, self._allows_remote = open_home, user, allows_remote
-        self._on_turn_end, self._idle_s = on_turn_end, idle_s
+        self._on_turn_end, self._idle_s, self._max_sessions = on_turn_end, idle_s, max_sessions
         self._sessions: dict[str, LiveSession] = {}
         self._listeners: dict[str, set[Listener]] = {}
         self._lock = threading.Lock()
-        self._open_lock = threading.Lock()  # one session is opened at a time
+        self._open_lock = threading.Lock()  # one session is opened, found for use, or given up at a time
         self._closed = threading.Event()
         threading.Thread(target=self._sweep, name="perdure-live-sessions", daemon=True).start()
 
@@ -343,23 +350,38 @@ class LiveSessions:
             )
         return ""
 
-    def begin(self, platform: str, *, cwd: str = "") -> LiveSession:
-        """Begin a session. platform: a name of `floor/platforms.py`. cwd: the folder to work in; "" for none.
+    def begin(self, platform: str, *, cwd: str = "") -> AbstractContextManager[LiveSession]:
+        """Begin a session, for a block. platform: a name of `floor/platforms.py`. cwd: the folder to work in; "" for
+        none.
 
-        Raises as `open_agent`, and Busy.
+        It is held on after the block, until nobody used it for `idle_s`. Raises as `open_agent`, and Busy.
         """
-        with self._open_lock:
-            return self._open(platform, cwd=cwd)
+        return self._use(lambda: self._open(platform, cwd=cwd))
 
-    def resume(self, home: Home, session: str, platform: str) -> LiveSession:
-        """Return a session, held from now on. Raises as `open_agent`, and Busy."""
-        with self._open_lock:
-            live = self.find(session)
-            if live is not None:
-                live.last_used_s = time.monotonic()
+    def resume(self, home: Home, session: str, platform: str) -> AbstractContextManager[LiveSession]:
+        """Go on with a session, for a block, as `begin` does. Raises as `open_agent`, and Busy."""
+
+        def find_or_open() -> LiveSession:
+            if (live := self.find(session)) is not None:
                 return live
             cwd = read_start(home, session).cwd
             return self._open(platform, cwd=cwd if cwd and is_folder(cwd) else "", resume=session)
+
+        return self._use(find_or_open)
+
+    @contextmanager
+    def _use(self, find_or_open: Callable[[], LiveSession]) -> Iterator[LiveSession]:
+        """Keep a session from being given up during a block: what the block starts in it would never end."""
+        with self._open_lock:
+            live = find_or_open()
+            with self._lock:
+                live.n_users += 1
+        try:
+            yield live
+        finally:
+            live.last_used_s = time.monotonic()
+            with self._lock:
+                live.n_users -= 1
 
     def find(self, session: str) -> LiveSession | None:
         """Return a session that is held; None if it is not."""
@@ -376,12 +398,12 @@ class LiveSessions:
     def _make_room(self) -> None:
         with self._lock:
             idle = sorted(
-                (live for live in self._sessions.values() if not live.is_answering), key=lambda live: live.last_used_s
+                (live for live in self._sessions.values() if not live.is_used), key=lambda live: live.last_used_s
             )
-            if len(self._sessions) < MAX_SESSIONS:
+            if len(self._sessions) < self._max_sessions:
                 return
         if not idle:
-            raise Busy(f"{MAX_SESSIONS} sessions answer already")
+            raise Busy(f"{self._max_sessions} sessions answer already")
         self._give_up(idle[0])
 
     def _give_up(self, live: LiveSession) -> None:
@@ -435,7 +457,7 @@ class LiveSessions:
             with self._lock:
                 idle = [
                     live for live in self._sessions.values()
-                    if not live.is_answering and now_s - live.last_used_s >= self._idle_s
+                    if not live.is_used and now_s - live.last_used_s >= self._idle_s
                 ]  # fmt: skip
             for live in idle:
                 self._give_up(live)

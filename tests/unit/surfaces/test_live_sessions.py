@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure.errors import Busy
 from perdure.floor.platforms import WEB
 from perdure.home import Home
 from perdure.surfaces.live_sessions import LiveEvent, LiveSessions, TurnRequest
@@ -33,7 +34,7 @@ def home(tmp_path: Path, model: ModelServer) -> Iterator[Home]:
 
 @pytest.fixture
 def live(home: Home) -> Iterator[LiveSessions]:
-    sessions = LiveSessions(home.clone_for_thread, "ada", on_turn_end=lambda: None)
+    sessions = LiveSessions(home.clone_for_thread, "ada", on_turn_end=lambda: None, max_sessions=1)
     yield sessions
     sessions.close()
 
@@ -57,26 +58,42 @@ def test_who_may_talk_with_the_agent(home: Home, user: str, address: str, is_rem
 
 
 def test_a_session_that_nobody_uses_is_given_up(home: Home, live: LiveSessions) -> None:
-    held = live.begin(WEB)
-    turn = held.start_turn(TurnRequest("hello"))
-    assert turn is not None and turn.ended.wait(10)
+    with live.begin(WEB) as held:
+        turn = held.start_turn(TurnRequest("hello"))
+        assert turn is not None and turn.ended.wait(10)
     live.give_up_idle(held.last_used_s + 299)
     assert live.find(held.session) is held
     live.give_up_idle(held.last_used_s + 301)
     assert live.find(held.session) is None
-    assert live.resume(home, held.session, WEB).session == held.session
+    with live.resume(home, held.session, WEB) as again:
+        assert again.session == held.session and again is not held
+
+
+def test_a_session_is_not_given_up_before_its_turn(home: Home, live: LiveSessions) -> None:
+    """Between two steps of a thread that found the session, the sweep comes, and another one needs room."""
+    with live.begin(WEB) as first:
+        pass
+    with live.resume(home, first.session, WEB) as used:
+        live.give_up_idle(used.last_used_s + 301)
+        with pytest.raises(Busy), live.begin(WEB):
+            pass
+        turn = used.start_turn(TurnRequest("hello"))
+        assert turn is not None and turn.ended.wait(10) and turn.said == "OK."
+    with live.begin(WEB) as second:
+        assert (live.find(first.session), live.find(second.session)) == (None, second)
 
 
 def test_listeners_hear_of_a_session_whenever_it_is_held(home: Home, live: LiveSessions) -> None:
-    held, events, ended = live.begin(WEB), list[LiveEvent](), threading.Event()
+    events, ended = list[LiveEvent](), threading.Event()
 
     def listen(event: LiveEvent) -> None:
         events.append(event)
         if event.kind == "end":
             ended.set()
 
-    live.add_listener(held.session, listen)
-    held.start_turn(TurnRequest("hello there"))
+    with live.begin(WEB) as held:
+        live.add_listener(held.session, listen)
+        held.start_turn(TurnRequest("hello there"))
     assert ended.wait(10)
     assert "".join(event.text for event in events if event.kind == "text") == "OK."
     live.remove_listener(held.session, listen)
@@ -88,8 +105,8 @@ def test_listeners_hear_of_a_session_whenever_it_is_held(home: Home, live: LiveS
 
 def test_the_end_cancels_what_goes_on(live: LiveSessions, model: ModelServer) -> None:
     model.answers.append(Answer(hangs=True))
-    held = live.begin(WEB)
-    turn = held.start_turn(TurnRequest("hello"))
+    with live.begin(WEB) as held:
+        turn = held.start_turn(TurnRequest("hello"))
     assert turn is not None and not turn.ended.is_set()
     live.close()
     assert turn.ended.is_set() and live.find(held.session) is None

@@ -157,10 +157,11 @@ class AgentApi:
                 lambda: self._answer_side_call(request, identity, turn, tell), on_error=lambda _: None
             )
             return _Exchange(request, head, None, events, turn)
-        with self.api.homes.lend(identity, read_only=True) as home:
-            live, after, is_new = self._find_session(home, request)
-        turn_request = self._make_turn(live, request, after, is_new=is_new)
-        started = live.start_turn(turn_request, tell)
+        with contextlib.ExitStack() as use:
+            with self.api.homes.lend(identity, read_only=True) as home:
+                live, after, is_new = self._find_session(home, request, use)
+            turn_request = self._make_turn(live, request, after, is_new=is_new)
+            started = live.start_turn(turn_request, tell)
         if started is None:
             raise refuse_for_now("busy", "This session answers another message already.", status=409)
         return _Exchange(request, head, live, events, started)
@@ -181,9 +182,12 @@ class AgentApi:
         turn.ended.set()
         tell(LiveEvent("end"))
 
-    def _find_session(self, home: Home, request: AgentRequest) -> tuple[LiveSession, str, bool]:
+    def _find_session(
+        self, home: Home, request: AgentRequest, use: contextlib.ExitStack
+    ) -> tuple[LiveSession, str, bool]:
         """Return (the session, the entry after which it goes on or "", True if it does not know what was said).
 
+        use: until its end the session is not given up.
         A history that we know tells the entry: whoever asks the same again makes a branch, as in any session.
         """
         store = self.api.request_store
@@ -200,11 +204,11 @@ class AgentApi:
         place = known or named
         if place is not None:
             try:
-                return self.live.resume(home, place.session, API), place.entry, False
+                return use.enter_context(self.live.resume(home, place.session, API)), place.entry, False
             except NotFound:
                 if request.session:
                     raise
-        return self.live.begin(API, cwd=_check_folder(request.folder)), "", True
+        return use.enter_context(self.live.begin(API, cwd=_check_folder(request.folder))), "", True
 
     def _make_turn(self, live: LiveSession, request: AgentRequest, after: str, *, is_new: bool) -> TurnRequest:
         """Return the message for a session; to a new one the earlier conversation of the caller goes as a file."""

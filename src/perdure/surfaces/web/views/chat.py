@@ -95,10 +95,10 @@ def begin_chat(visit: Visit) -> ViewResult:
         folder = resolve_key(visit.form.get("folder", ""), lambda: visit.home.runs.projects(is_own=True))
         if folder and not is_folder(folder):
             raise UsageError("there is no such folder on the machine of this home")
-        live = visit.live.begin(WEB, cwd=folder)
+        with visit.live.begin(WEB, cwd=folder) as live:
+            live.start_turn(TurnRequest(typed, attachments))
     except (UsageError, ConfigFault) as error:
         return _show_chats(visit, error=_explain(error), typed=typed)
-    live.start_turn(TurnRequest(typed, attachments))
     return Redirect(f"/chat/{live.session}")
 
 
@@ -224,11 +224,11 @@ def say(visit: Visit) -> ViewResult:
     try:
         attachments = _read_attachments(visit)
         _check_message(visit, typed)
-        live = visit.live.resume(visit.home, session, WEB)
-        live.wait_for_end(_END_S)
         request = TurnRequest(typed, attachments, after=visit.form.get("after", ""))
-        if live.start_turn(request) is None:
-            raise UsageError(_ANSWERING)
+        with visit.live.resume(visit.home, session, WEB) as live:
+            live.wait_for_end(_END_S)
+            if live.start_turn(request) is None:
+                raise UsageError(_ANSWERING)
     except (UsageError, ConfigFault) as error:
         return _show_chat(visit, error=_explain(error), typed=typed)
     return Redirect(f"/chat/{session}")
@@ -301,7 +301,8 @@ def set_mode(visit: Visit) -> Redirect:
     mode = next((mode for mode in MODES if mode == wanted), None)
     if mode is None:
         raise UsageError(f"mode {wanted!r} (known: {', '.join(MODES)})")
-    visit.live.resume(visit.home, session, WEB).set_mode(mode)
+    with visit.live.resume(visit.home, session, WEB) as live:
+        live.set_mode(mode)
     return Redirect(f"/chat/{session}", f"Mode {mode}: {MODE_MEANINGS[mode]}.")
 
 
@@ -331,8 +332,9 @@ def _change_session(visit: Visit, work: Callable[[LiveSession], bool], notice: s
     """Do something with a session. work: returns False while an answer goes on."""
     session = visit.path_params["session"]
     try:
-        if not work(visit.live.resume(visit.home, session, WEB)):
-            raise UsageError(_ANSWERING)
+        with visit.live.resume(visit.home, session, WEB) as live:
+            if not work(live):
+                raise UsageError(_ANSWERING)
     except (UsageError, ConfigFault) as error:
         return _show_chat(visit, error=_explain(error))
     return Redirect(f"/chat/{session}", notice)
