@@ -173,3 +173,59 @@ def test_mcp_servers_of_the_editor_are_used_and_asked_about(home, project, model
     hold(home, work)
     names = [tool["function"]["name"] for tool in model.requests[0].body["tools"]]
     assert "My_Docs__picture" in names
+
+
+def test_a_server_that_does_not_answer_holds_up_no_session(home, project, model) -> None:
+    """The session begins at once, its first message goes without the tools, and they come when the server does."""
+    gate = home.parent / "gate"
+    command = f"until [ -e '{gate}' ]; do sleep 0.05; done; exec '{sys.executable}' '{MCP_SERVER}'"
+    late = McpServerStdio(name="late", command="/bin/sh", args=["-c", command], env=[])
+    never = McpServerStdio(name="never", command=sys.executable, args=[MCP_SERVER, "silent"], env=[])
+    docs = McpServerStdio(name="docs", command=sys.executable, args=[MCP_SERVER], env=[])
+
+    def list_tools() -> set[str]:
+        return {tool["function"]["name"].rpartition("__")[0] for tool in model.requests[-1].body["tools"]}
+
+    async def work(editor: Editor) -> None:
+        async with asyncio.timeout(20):  # of the 30 seconds that a server may take to start
+            opened = await editor.agent.new_session(cwd=str(project), mcp_servers=[late, never, docs])
+            await editor.say(opened.session_id, "@say One.")
+        slow = "The MCP server {} has not answered yet: its tools come when it does.\n\n"
+        assert editor.said() == f"{slow.format('late')}{slow.format('never')}One."
+        assert list_tools() == {"", "docs"}
+        gate.touch()
+        while "late" not in list_tools():
+            await editor.say(opened.session_id, "@say More.")
+        assert list_tools() == {"", "docs", "late"}
+
+    hold(home, work)
+
+
+def test_tools_of_servers_for_which_the_window_has_no_room(home, project, model) -> None:
+    (home / "config.toml").write_text(SETTINGS.format(url=model.url).replace("128000", "1000"))
+    with perdure.open(home, user="ada") as opened:
+        opened.floor.write("agent.yaml", "name: a\ntools: []\nmax_turns: 5\n")
+    servers = [McpServerStdio(name=n, command=sys.executable, args=[MCP_SERVER], env=[]) for n in ("a", "b", "c")]
+
+    async def work(editor: Editor) -> None:
+        opened = await editor.agent.new_session(cwd=str(project), mcp_servers=servers)
+        await editor.say(opened.session_id, "/mode")
+        assert editor.said().startswith("The model has no tools: the window of openai:scripted (1,000 tokens)")
+
+    hold(home, work)
+
+
+def test_a_message_that_waits_for_a_server_can_be_cancelled(home, project, model) -> None:
+    never = McpServerStdio(name="never", command=sys.executable, args=[MCP_SERVER, "silent"], env=[])
+
+    async def work(editor: Editor) -> str:
+        session = (await editor.agent.new_session(cwd=str(project), mcp_servers=[never])).session_id
+        turn = asyncio.create_task(editor.say(session, "@say One."))
+        await asyncio.sleep(0)
+        await editor.agent.cancel(session_id=session)
+        async with asyncio.timeout(8):  # of the ten seconds that it would wait
+            assert await turn == "cancelled"
+        return session
+
+    assert list_questions(home, hold(home, work)) == ["@say One."]
+    assert not model.requests

@@ -94,6 +94,22 @@ class Agent:
         self.session.use_chat(chat)
         self.session.use_tools(fit_tools(self.tools, chat))
 
+    def take_server_tools(self, within_s: float, cancel: threading.Event) -> None:
+        """Add the tools and notices of MCP servers that answered since; wait for them until so long after their start.
+
+        For a session that began without waiting for its servers.
+        """
+        if self._servers is None:
+            return
+        can_call = bool(self.session.tool_names) or not self.tools  # else its model takes none, or has no room
+        n_tools, n_notices = len(self._servers.tools), len(self._servers.notices)
+        self._servers.take_tools(within_s, cancel)
+        self.notices += tuple(self._servers.notices[n_notices:])
+        if tools := self._servers.tools[n_tools:]:
+            self.tools += tuple(tools)
+            if can_call:
+                self.session.use_tools(fit_tools(self.tools, self.session.chat))
+
     @property
     def tools_problem(self) -> str:
         """Why the model has no tools although the definition gives some; "" if it has them."""
@@ -135,6 +151,7 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     has_tools: bool = True,
     run: AgentRun | None = None,
     platform: str = API,
+    waits_for_servers: bool = True,
 ) -> Agent:
     """Begin a session with the tools of this home's agent, or go on with one.
 
@@ -143,7 +160,8 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
     max_turns: instead of those in agent.yaml. on_ask: asks the person whether a call may run; without it such calls are
     denied. on_question: asks the person what the model wants to know. recall_mode: "keyword" recalls without a model.
     mcp_servers: besides those in agent.yaml, which come first where two have one name. has_tools: False leaves all of
-    them out. run: of the queue, which this session carries out: its recipe limits the definition.
+    them out. run: of the queue, which this session carries out: its recipe limits the definition. waits_for_servers:
+    False begins before the MCP servers have answered, and `Agent.take_server_tools` adds their tools.
 
     Raises DefinitionFault for an agent.yaml that is not valid, and what `open_session` raises.
     """
@@ -164,11 +182,14 @@ def open_agent(  # noqa: PLR0913 - what a surface knows; all but the home have d
         folders, spawner = workplace.folders, workplace.spawner
         skills = find_skills(home, folders.start, folders.root) if "activate_skill" in definition.tools else []
         own_tools = _build_tools(home, workplace, skills, on_question=on_question, job=job, get_session=lambda: session)
-        servers = _open_servers(
+        servers = _start_servers(
             home, [*definition.mcp_servers, *mcp_servers], folders.start, workplace.outputs, notices
         )  # fmt: skip
         if servers is not None:
             undo.callback(servers.close)
+            if waits_for_servers:
+                servers.take_tools()
+                notices += servers.notices
         tools = limit_tools([*select_tools(own_tools, definition), *(servers.tools if servers else ())], run)
         fitting = fit_tools(tools, chat)
         gate = PermissionGate(
@@ -245,10 +266,10 @@ def _build_tools(
     ]
 
 
-def _open_servers(
+def _start_servers(
     home: Home, servers: Sequence[McpServer], start: Path, outputs: Path, notices: list[str]
 ) -> McpConnections | None:
-    """Start the MCP servers of a session; None if there are none. What is left out is added to the notices."""
+    """Start the MCP servers of a session; None if there are none, or if they cannot be, which a notice says."""
     by_name = {server.name: server for server in reversed(servers)}
     if not by_name:
         return None
@@ -258,9 +279,7 @@ def _open_servers(
         notices.append("MCP servers are left out: pip install 'perdure[mcp]'")
         return None
     chosen = [server for server in servers if by_name[server.name] is server]
-    connections = McpConnections(chosen, cwd=start, outputs=outputs, find_injections=home.floor.find_injections)
-    notices += connections.notices
-    return connections
+    return McpConnections(chosen, cwd=start, outputs=outputs, find_injections=home.floor.find_injections)
 
 
 def select_tools(tools: list[Tool], definition: AgentDefinition) -> list[Tool]:

@@ -1,7 +1,7 @@
 """The tools of the MCP servers of one session: listed when it begins, called in it, and gone with it.
 
 A server is a stranger. One that does not start, hangs, ends or lists nonsense costs its own tools and a notice, never
-the session. The list of tools stays as it was when the session began: a provider's cache depends on it. What a server
+the session. The list of a server's tools stays as it was when it began: a provider's cache depends on it. What a server
 says about itself (that a tool only reads) counts only if the owner of the agent says so.
 """
 
@@ -11,6 +11,7 @@ import base64
 import binascii
 import itertools
 import json
+import math
 import os
 import re
 import threading
@@ -70,6 +71,7 @@ class _Connection:
     log: StderrTail = field(default_factory=StderrTail)
     opened: Future[tuple[Client, list[mcp_types.Tool]]] = field(default_factory=Future)
     life: Future[None] | None = None  # of the connection, from its beginning to its end
+    is_slow: bool = False  # a notice says that its tools come later
 
     async def hold(self) -> None:
         """Connect, list the tools, and stay until this is cancelled."""
@@ -102,7 +104,7 @@ class McpConnections:
     def __init__(
         self, servers: Sequence[McpServer], *, cwd: Path, outputs: Path, find_injections: FindInjections
     ) -> None:
-        """Start all servers side by side, and list their tools; what went wrong stands in `notices`.
+        """Start all servers side by side; `take_tools` takes what they list, and `notices` says what went wrong.
 
         cwd: where commands run. outputs: a folder for full answers.
         """
@@ -115,12 +117,9 @@ class McpConnections:
         self._thread = threading.Thread(target=partial(anyio.run, _serve, portal), name="mcp", daemon=True)
         self._thread.start()
         self._portal = portal.result()
+        self._begun_s = time.monotonic()
         self._connections = [self._begin(server, cwd) for server in servers]
-        try:
-            self._wait_for_tools()
-        except BaseException:  # also an interrupt of the keyboard: the processes of the servers must end
-            self.close()
-            raise
+        self._starting = list(self._connections)
 
     def _begin(self, server: McpServer, cwd: Path) -> _Connection:
         variables = {name: value for name in server.environment if (value := read_variable(name)) is not None}
@@ -133,11 +132,24 @@ class McpConnections:
         connection.life = self._portal.start_task_soon(connection.hold)
         return connection
 
-    def _wait_for_tools(self) -> None:
-        deadline_s = time.monotonic() + START_S
-        for connection in self._connections:
+    def take_tools(self, within_s: float = math.inf, cancel: threading.Event | None = None) -> None:
+        """Wait for servers until so long after their start, and take the tools of those that answered.
+
+        START_S after it the others are left out; before, a later call takes their tools. Cancelled, it does not wait.
+        """
+        answers = [connection.opened for connection in self._starting]
+        deadline_s = self._begun_s + min(within_s, START_S)
+        while wait(answers, _POLL_S).not_done and time.monotonic() < deadline_s and not (cancel and cancel.is_set()):
+            pass
+        can_come_later = time.monotonic() < self._begun_s + START_S
+        starting, self._starting = self._starting, []
+        for connection in starting:
+            if can_come_later and not connection.opened.done():
+                self._starting.append(connection)
+                self._tell_slow(connection)
+                continue
             try:
-                client, tools = connection.opened.result(max(0.0, deadline_s - time.monotonic()))
+                client, tools = connection.opened.result(0)
             except Exception as error:  # noqa: BLE001 - whatever a server does, the session begins
                 if connection.life is not None:
                     connection.life.cancel()
@@ -147,6 +159,12 @@ class McpConnections:
                 )
                 continue
             self._add_tools(connection, client, tools)
+
+    def _tell_slow(self, connection: _Connection) -> None:
+        if not connection.is_slow:
+            name = connection.server.name
+            self.notices.append(f"The MCP server {name} has not answered yet: its tools come when it does.")
+        connection.is_slow = True
 
     def _add_tools(self, connection: _Connection, client: Client, tools: Sequence[mcp_types.Tool]) -> None:
         """Add the tools of a server that make sense, in the order of their names."""

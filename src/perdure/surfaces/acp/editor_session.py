@@ -54,6 +54,7 @@ from perdure.surfaces.chat.slash_commands import find_command_line, find_nearest
 from perdure.surfaces.session_costs import list_costs
 
 Result = TypeVar("Result")
+_SERVERS_S = 10.0  # a message waits so long after the beginning of the session for MCP servers that still start
 _STOPS: dict[str, StopReason] = {"length": "max_tokens", "refused": "refusal", "cancelled": "cancelled"}
 
 
@@ -94,7 +95,7 @@ class EditorSession:
             home, request.resume, fork=request.fork, cwd=str(request.cwd),
             chat=find_chat(home, request.model) if request.model else None, mode=request.mode,
             on_ask=self._ask_permission, on_question=self._ask_question, mcp_servers=request.servers.servers,
-            platform=EDITOR,
+            platform=EDITOR, waits_for_servers=False,
         )  # fmt: skip
         self._model = request.model or self._agent.definition.model or "resident"
         self._notices += [*self._agent.notices, *home.floor.find_notices().values()]
@@ -194,6 +195,7 @@ class EditorSession:
             self._shown.clear()
             self._changes.clear()
             try:
+                self._take_server_tools()
                 for notice in self._notices:
                     self._say(f"{notice}\n\n")
                 self._notices = []
@@ -204,6 +206,15 @@ class EditorSession:
                 self._cancels.remove(cancel)
 
         return self._thread.submit(run)
+
+    def _take_server_tools(self) -> None:
+        """Add the tools of MCP servers that have answered by now; of one that is slow, they come in a later turn."""
+        agent = self._agent
+        n_notices, had_problem = len(agent.notices), bool(agent.tools_problem)
+        agent.take_server_tools(_SERVERS_S, self._cancel)
+        self._notices += agent.notices[n_notices:]
+        if agent.tools_problem and not had_problem:
+            self._notices.append(f"The model has no tools: {agent.tools_problem}.")
 
     def _answer(self, home: Home, blocks: Sequence[PromptBlock]) -> StopReason:
         message = read_prompt(blocks, self._request.cwd)
