@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 import perdure
 from perdure.config import load
 from perdure.errors import ConfigFault, DeliveryFault, MailAway
 from perdure.surfaces.cli import cli
-from perdure.surfaces.mail.inbox import ImapPosition, MailInbox
+from perdure.surfaces.mail.inbox import MAX_TRIES, ImapPosition, MailInbox
 from perdure.surfaces.mail.incoming import MAX_MAIL_BYTES
 from perdure.surfaces.mail.responder import MailResponder
 from perdure.testing import ScriptedChat
@@ -133,20 +136,125 @@ def test_a_mailbox_that_tells_of_new_mail_is_answered_at_once(
     assert not thread.is_alive()
 
 
+def point_to(home: Path, imap: DovecotServer, line: ImapLine) -> None:
+    text = (home / "config.toml").read_text()
+    (home / "config.toml").write_text(text.replace(f"imap_port = {imap.port}", f"imap_port = {line.port}"))
+
+
+def let_be_due(home: Path, **fields: Any) -> None:
+    """Let the mails that could not be read be tried again now. fields: other values of their records."""
+    inbox = MailInbox(home)
+    fields = {"next_at": datetime.now(UTC), **fields}
+    inbox.write(unread={place: replace(mail, **fields) for place, mail in inbox.state.unread.items()})
+
+
+def read_doctor(home: Path) -> str:
+    return CliRunner().invoke(cli, ["doctor", "--home", str(home)]).stdout
+
+
+def list_answers(smtp: MailServer) -> list[str]:
+    return [message.get_content().strip() for _, message in smtp.messages]
+
+
 @pytest.mark.parametrize("answer", [b"NO [UNAVAILABLE] Try again later", b"BAD Too many commands", b""])
-@pytest.mark.parametrize("command", [b"SEARCH", b"BODY.PEEK[HEADER]", b"BODY.PEEK[]"])
-def test_a_command_that_is_refused_for_now_loses_no_mail(
-    command: bytes, answer: bytes, home: Path, imap: DovecotServer, smtp: MailServer
+def test_a_search_that_is_refused_for_now_loses_no_mail(
+    answer: bytes, home: Path, imap: DovecotServer, smtp: MailServer
 ) -> None:
     imap.add(make_mail("Which port?"))
-    with ImapLine(imap.port, [(command, answer)]) as line:
-        text = (home / "config.toml").read_text()
-        (home / "config.toml").write_text(text.replace(f"imap_port = {imap.port}", f"imap_port = {line.port}"))
+    with ImapLine(imap.port, [(b"SEARCH", answer)]) as line:
+        point_to(home, imap, line)
         with pytest.raises(DeliveryFault):
             answer_once(home)
         assert MailInbox(home).state.position is None and not MailInbox(home).state.ignored
         answer_once(home, ["It is 8443."])
-    assert [message.get_content().strip() for _, message in smtp.messages] == ["It is 8443."]
+    assert list_answers(smtp) == ["It is 8443."]
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        (b"FETCH 2 (RFC822.SIZE", b"NO [SERVERBUG] Internal error"),
+        (b"FETCH 2 (RFC822.SIZE", b"BAD Too many commands"),
+        (b"FETCH 2 (RFC822.SIZE", b""),
+        (b"FETCH 2 (RFC822.SIZE", b"OK nothing"),
+        (b"FETCH 2 (RFC822.SIZE", b"* 2 FETCH (UID 2 RFC822.SIZE 90 BODY[HEADER]<0> NIL)"),
+        (b"FETCH 2 (RFC822.SIZE", b"* 2 FETCH (UID 2 BODY[HEADER]<0> {4}\r\nab"),
+        (b"FETCH 2 (BODY.PEEK[]", b"NO [UNAVAILABLE] Try again later"),
+        (b"FETCH 2 (BODY.PEEK[]", b""),
+        (b"FETCH 2 (BODY.PEEK[]", b"* 2 FETCH (UID 2 BODY[]<0> NIL)"),
+    ],
+)
+def test_a_mail_that_cannot_be_read_holds_up_no_other(
+    command: bytes, answer: bytes, home: Path, imap: DovecotServer, smtp: MailServer
+) -> None:
+    with (home / "config.toml").open("a") as file:
+        file.write("\ntimeout_s = 2\n")  # one of the answers never ends
+    for number in (1, 2, 3):
+        imap.add(make_mail(f"Question {number}.", number=number))
+    with ImapLine(imap.port, [(command, answer)]) as line:
+        point_to(home, imap, line)
+        answer_once(home, ["One.", "Three."])
+        assert list_answers(smtp) == ["One.", "Three."]
+        assert "mail: 1 mail could not be read: 127.0.0.1: " in read_doctor(home)
+        imap.add(make_mail("Question 4.", number=4))
+        answer_once(home, ["Four."])
+        assert list_answers(smtp)[2:] == ["Four."], "it is tried again later, and not at once"
+        let_be_due(home)
+        answer_once(home, ["Two."])
+        answer_once(home)
+    assert list_answers(smtp)[3:] == ["Two."] and "could not be read" not in read_doctor(home)
+    state = MailInbox(home).state
+    assert state.position and state.position.uid == 4 and not state.unread and not state.ignored
+
+
+def test_a_mail_that_can_never_be_read_is_given_up(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
+    imap.add(make_mail("Which port?"))
+    with ImapLine(imap.port, [(b"FETCH 1 ", b"NO [SERVERBUG] Internal error")] * 3) as line:
+        point_to(home, imap, line)
+        answer_once(home)
+        let_be_due(home, n_tries=MAX_TRIES - 1)
+        answer_once(home)
+        shown = json.loads(CliRunner().invoke(cli, ["mail", "--check", "--json", "--home", str(home)]).stdout)["result"]
+        (unread,) = shown["unread"]
+        assert unread["is_given_up"] and unread["tries"] == MAX_TRIES and "Internal error" in unread["error"]
+        assert "✗ mail: 1 mail could not be read: 127.0.0.1: error FETCH was refused" in read_doctor(home)
+        let_be_due(home)
+        answer_once(home)
+        assert len(line.refused) == 1 and not smtp.messages, "it is not asked for again"
+        connection = imap.log_in()
+        connection.store("1", "+FLAGS", r"(\Deleted)")
+        connection.expunge()
+        connection.logout()
+        answer_once(home)
+    assert "could not be read" not in read_doctor(home), "it is not in the folder any more"
+    log_text = (home / "run" / "log.jsonl").read_text()
+    assert log_text.count('"result": "unread"') == 2
+
+
+def test_a_server_that_goes_away_is_no_fault_of_a_mail(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
+    imap.add(make_mail("Which port?"))
+    with ImapLine(imap.port, [(b"FETCH", b""), (b"LOGIN", b"NO [UNAVAILABLE] Later")]) as line:
+        point_to(home, imap, line)
+        with pytest.raises(MailAway):
+            answer_once(home)
+        assert MailInbox(home).state.position is None and not MailInbox(home).state.unread
+        answer_once(home, ["It is 8443."])
+    assert list_answers(smtp) == ["It is 8443."]
+
+
+def test_a_server_that_gives_no_mail_is_away(home: Path, imap: DovecotServer, smtp: MailServer) -> None:
+    """It is not asked for a hundred mails, with a login for each."""
+    for number in range(5):
+        imap.add(make_mail(f"Question {number}.", number=number))
+    with ImapLine(imap.port, [(b"FETCH", b"NO [UNAVAILABLE] Try again later")] * 50) as line:
+        point_to(home, imap, line)
+        with pytest.raises(MailAway):
+            answer_once(home)
+        assert len(line.refused) == 47
+        line.refused.clear()
+        let_be_due(home)
+        answer_once(home, ["Yes."] * 5)
+    assert len(smtp.messages) == 5
 
 
 def test_a_folder_has_the_name_that_a_person_sees(home: Path, imap: DovecotServer, smtp: MailServer) -> None:

@@ -14,7 +14,8 @@ _COMMAND = re.compile(rb"(\S+) (.*)\r\n", re.DOTALL)
 class ImapLine:
     """Use it as a context.
 
-    refused: (piece of a command, answer) for the next commands that hold it; `b""` cuts the connection.
+    refused: (piece of a command, answer) for the next commands that hold it, in this order; `b""` cuts the connection,
+    and an answer that begins with `*` comes before the OK.
     """
 
     def __init__(self, port: int, refused: Sequence[tuple[bytes, bytes]] = ()) -> None:
@@ -45,7 +46,8 @@ class ImapLine:
                 if not (match and self.refused and self.refused[0][0] in match[2]):
                     server.sendall(line)
                 elif answer := self.refused.pop(0)[1]:
-                    client.sendall(match[1] + b" " + answer + b"\r\n")
+                    before = answer + b"\r\n" if answer.startswith(b"*") else b""
+                    client.sendall(before + match[1] + b" " + (b"OK done" if before else answer) + b"\r\n")
                 else:
                     client.shutdown(socket.SHUT_RDWR)
                     return

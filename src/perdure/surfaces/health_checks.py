@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from perdure import agent_queue, log, turn
 from perdure.capture import enqueue, events, failures, session_file
@@ -33,6 +33,9 @@ from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
 from perdure.surfaces.units import format_count, format_size, format_time
 from perdure.text import format_age
+
+if TYPE_CHECKING:
+    from perdure.surfaces.mail.inbox import UnreadMail
 
 # describing a home --------------------------------------------------------------------------------------------
 
@@ -420,6 +423,7 @@ def check_mail(home: Home) -> Iterator[HealthCheck]:
     if failed:
         state = f"{format_count(len(failed), 'answer')} not sent for certain, the last to {failed[-1].address}"
         yield HealthCheck("mail", "problem", state, "`perdure mail --check` lists them; --resend sends one again")
+    yield from _check_unread(list(inbox.state.unread.values()))
     if report is None:
         yield HealthCheck("mail", "notice", "no mail was looked for yet", "`perdure serve` or `perdure mail` does it")
     elif report.problem:
@@ -429,6 +433,17 @@ def check_mail(home: Home) -> Iterator[HealthCheck]:
         ignored = f", {format_count(n_ignored, 'mail')} without an answer" if n_ignored else ""
         age = format_age(report.at, datetime.now(UTC))
         yield HealthCheck("mail", "ok", f"{home.config.mail.address} looked for mail {age}{ignored}")
+
+
+def _check_unread(mails: Sequence[UnreadMail]) -> Iterator[HealthCheck]:
+    if not mails:
+        return
+    state = f"{format_count(len(mails), 'mail')} could not be read: {mails[-1].error}"
+    if any(mail.is_given_up for mail in mails):
+        advice = "`perdure mail --check` lists them; one that you move out of the folder and back is tried anew"
+        yield HealthCheck("mail", "problem", state, advice)
+    else:
+        yield HealthCheck("mail", "notice", state, "it is tried again for about four days, and the others are answered")
 
 
 def check_hook_failures(home: Home) -> Iterator[HealthCheck]:

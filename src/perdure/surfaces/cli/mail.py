@@ -121,6 +121,10 @@ def _print_state(shell: Shell, home: Home, servers: dict[str, str] | None = None
         "waiting": sum(item.state in ("new", "asked", "answered", "sending") for item in items),
         "answered": sum(item.state == "sent" for item in items),
         "failed": [{"id": item.id, "to": item.address, "state": item.state, "error": item.error} for item in failed],
+        "unread": [
+            {"place": place, "tries": mail.n_tries, "is_given_up": mail.is_given_up, "error": mail.error}
+            for place, mail in inbox.state.unread.items()
+        ],
         "ignored": dict(inbox.state.ignored),
         "strangers": dict(inbox.state.strangers),
     }
@@ -133,6 +137,9 @@ def _print_state(shell: Shell, home: Home, servers: dict[str, str] | None = None
     shell.out.print(f"{format_count(state['answered'], 'mail')} answered in the last month, {state['waiting']} waiting")
     for item in failed:
         shell.out.print(f"{item.id}: the answer to {item.address} is {item.state}: {item.error}", markup=False)
+    for mail in state["unread"]:
+        later = "it is not tried again" if mail["is_given_up"] else "it is tried again"
+        shell.out.print(f"mail {mail['place']} could not be read, and {later}: {mail['error']}", markup=False)
     for reason, n_mails in state["ignored"].items():
         shell.out.print(f"no answer, {reason}: {format_count(n_mails, 'mail')}", markup=False)
     for address, n_mails in state["strangers"].items():

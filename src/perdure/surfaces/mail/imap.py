@@ -1,7 +1,8 @@
 """Mails on an IMAP server (RFC 3501), as they come where it knows IDLE (RFC 2177). Standard library.
 
 Nothing is deleted or moved. UIDVALIDITY and UID of the last mail that was taken are kept in the home; where there is no
-such position, or the server numbered its mails anew, the mails of the last days are looked at.
+such position, or the server numbered its mails anew, the mails of the last days are looked at. A mail that the server
+cannot give is passed over, and tried again later.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import Any
 from perdure.config import MailConfig
 from perdure.delivery.http_request import make_context
 from perdure.delivery.mail import check_tls
+from perdure.delivery.message import compute_next_at
 from perdure.delivery.webhook import read_secret
 from perdure.errors import ConfigFault, DeliveryFault
-from perdure.surfaces.mail.inbox import ImapPosition, MailInbox, MailItem, utc_now
+from perdure.surfaces.mail.inbox import MAX_UNREAD, ImapPosition, MailInbox, MailItem, UnreadMail, utc_now
 from perdure.surfaces.mail.incoming import MAX_MAIL_BYTES, ReceivedMail
 from perdure.surfaces.mail.sender import MAX_HEADER_BYTES
 
@@ -57,18 +59,31 @@ class ImapFolder:
         with self._map_errors():
             connection = self._connect()
             connection.noop()
-            uids = self._find_uids(connection)
+            unread_uids = self._find_unread_uids(connection)
+            uids = [*self._find_uids(connection), *unread_uids]
+            uid_validity = self._uid_validity
         for uid in uids:
             with self._map_errors():
-                rest, head = self._fetch(uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>)")
-                size = _SIZE.search(rest)
-            n_bytes = int(size[1]) if size else len(head)
-            yield ReceivedMail(f"{self._uid_validity}:{uid}", head, n_bytes, partial(self._read, uid))
+                self._connect()  # what fails here is no fault of a mail
+            if self._uid_validity != uid_validity:
+                return  # its mails were numbered anew meanwhile
+            yield self._read_head(uid)
 
     def accept(self, mail: ReceivedMail) -> None:
         """Remember that a mail is stored, or left out."""
-        uid_validity, _, uid = mail.place.partition(":")
-        self._inbox.write(position=ImapPosition(int(uid_validity), int(uid)))
+        unread = {place: earlier for place, earlier in self._inbox.state.unread.items() if place != mail.place}
+        self._inbox.write(position=self._compute_position(mail), unread=unread)
+
+    def put_off(self, mail: ReceivedMail, fault: DeliveryFault) -> None:
+        """Remember that a mail could not be read, and go on behind it. Raises DeliveryFault if the server is away."""
+        with self._map_errors():
+            self._connect()
+        unread = self._inbox.state.unread
+        if mail.place not in unread and len(unread) >= MAX_UNREAD:
+            raise fault
+        n_tries = unread[mail.place].n_tries + 1 if mail.place in unread else 1
+        failed = UnreadMail(n_tries, compute_next_at(utc_now(), n_tries), fault.detail)
+        self._inbox.write(position=self._compute_position(mail), unread={**unread, mail.place: failed})
 
     def mark_answered(self, item: MailItem) -> None:
         """Set the flags of an answered mail, unless the server numbered its mails anew. Raises DeliveryFault."""
@@ -147,6 +162,25 @@ class ImapFolder:
         self._uid_validity = _read_number(connection, "UIDVALIDITY")
         return connection
 
+    def _compute_position(self, mail: ReceivedMail) -> ImapPosition:
+        """Return the position behind a mail: one that was tried again lies before it already."""
+        uid_validity, uid = map(int, mail.place.split(":"))
+        position = self._inbox.state.position
+        is_same = position is not None and position.uid_validity == uid_validity
+        return ImapPosition(uid_validity, max(uid, position.uid) if position and is_same else uid)
+
+    def _find_unread_uids(self, connection: imaplib.IMAP4) -> list[int]:
+        """Return the numbers of the mails to be tried again now; forget those that are not in the folder any more."""
+        unread = self._inbox.state.unread
+        places = {place: int(place.partition(":")[2]) for place in unread if place.startswith(f"{self._uid_validity}:")}
+        words = ",".join(map(str, places.values()))
+        uids = set(_read_uids(_ask(connection, "SEARCH", "UID", words))) if words else set()
+        left = {place: unread[place] for place, uid in places.items() if uid in uids}
+        if left != unread:
+            self._inbox.write(unread=left)
+        now = utc_now()
+        return [places[place] for place, mail in left.items() if mail.next_at <= now and not mail.is_given_up]
+
     def _find_uids(self, connection: imaplib.IMAP4) -> list[int]:
         """Return the numbers of the mails that were not taken yet."""
         position = self._inbox.state.position
@@ -161,11 +195,25 @@ class ImapFolder:
             self._inbox.write(position=ImapPosition(self._uid_validity, max(_read_uids(answer), default=0)))
         return uids
 
+    def _read_head(self, uid: int) -> ReceivedMail:
+        """Return a mail with its headers, or with the fault that kept them from being read."""
+        place = f"{self._uid_validity}:{uid}"
+        try:
+            with self._map_errors():
+                words, head = self._fetch(uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>)")
+                size = _SIZE.search(words)
+        except DeliveryFault as error:
+            return ReceivedMail(place, b"", 0, partial(self._read, uid), error)
+        return ReceivedMail(place, head, int(size[1]) if size else len(head), partial(self._read, uid))
+
     def _fetch(self, uid: int, items: str) -> tuple[bytes, bytes]:
-        """Return (the words of the answer, its literal); empty for a mail that is gone."""
+        """Return (the words of the answer, its literal). Raises IMAP4.error for a mail of which there is none."""
         answer = _ask(self._connect(), "FETCH", str(uid), items)
         words = b" ".join(part[0] if isinstance(part, tuple) else part or b"" for part in answer)
-        return words, next((part[1] for part in answer if isinstance(part, tuple)), b"")
+        literal = next((part[1] for part in answer if isinstance(part, tuple)), b"")
+        if not literal:
+            raise imaplib.IMAP4.error("FETCH gave nothing of this mail")
+        return words, literal
 
     def _read(self, uid: int) -> bytes:
         with self._map_errors():

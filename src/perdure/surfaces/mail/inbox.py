@@ -1,6 +1,7 @@
 """What came by mail and how far its answer is: durable, in the home.
 
-    mail/state.json       how far IMAP is read; which message id is of which thread; a session for each thread
+    mail/state.json       how far IMAP is read, and which mails the server could not give; which message id is of which
+                          thread; a session for each thread
     mail/items/ID.json    a mail and its state, replaced in one step; without words once its answer is sent
     mail/items/ID.body    what it says, until then
 
@@ -24,6 +25,8 @@ from perdure.errors import DeliveryMissing, UsageError
 from perdure.surfaces.mail.body import MailBody
 
 DONE_DAYS = 30  # the record of an answered mail stays so long
+MAX_TRIES = 20  # to send an answer, or to read a mail: about four days
+MAX_UNREAD = 100  # mails that the server could not give: with more of them, it is the server that is away
 MAX_THREAD_IDS = 5_000  # message ids whose thread is known: the newest
 MAX_STRANGERS = 50  # addresses that are kept; of the others only the count
 ItemState = Literal["new", "asked", "answered", "sending", "sent", "unsure", "refused"]
@@ -60,10 +63,24 @@ class ImapPosition(msgspec.Struct, frozen=True):
     uid: int  # of the last mail that is stored or left out
 
 
+class UnreadMail(msgspec.Struct, frozen=True):
+    """A mail that its server could not give, while it gave others."""
+
+    n_tries: int
+    next_at: datetime  # not tried before
+    error: str  # of the last try
+
+    @property
+    def is_given_up(self) -> bool:
+        """It is not tried again."""
+        return self.n_tries >= MAX_TRIES
+
+
 class MailState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part that outlives every mail."""
 
     position: ImapPosition | None = None
+    unread: Mapping[str, UnreadMail] = {}  # place → a mail before the position that could not be read
     threads: Mapping[str, str] = {}  # key of sender and message id → thread
     sessions: Mapping[str, str] = {}  # thread → session
     ignored: Mapping[str, int] = {}  # reason → mails

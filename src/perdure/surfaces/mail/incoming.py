@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perdure import disk
-from perdure.errors import ConfigFault
+from perdure.errors import ConfigFault, DeliveryFault
 from perdure.surfaces.mail.inbox import MailItem
 from perdure.surfaces.mail.sender import MAX_HEADER_BYTES
 
@@ -31,7 +31,8 @@ class ReceivedMail(NamedTuple):
     place: str
     head: bytes  # its beginning, with the headers
     n_bytes: int
-    read: Callable[[], bytes]  # at most MAX_MAIL_BYTES
+    read: Callable[[], bytes]  # at most MAX_MAIL_BYTES. Raises DeliveryFault
+    fault: DeliveryFault | None = None  # why there is no head
 
 
 class IncomingFolder:
@@ -64,6 +65,9 @@ class IncomingFolder:
         path = (self._folder / "new" if self._is_maildir else self._folder) / mail.place
         with suppress(FileNotFoundError):  # it was taken before, or by somebody else
             path.rename(self._taken / (f"{mail.place.partition(':')[0]}{_FLAGS}" if self._is_maildir else mail.place))
+
+    def put_off(self, mail: ReceivedMail, fault: DeliveryFault) -> None:
+        """Do nothing: a file that was not read is new at the next look."""
 
     def mark_answered(self, item: MailItem) -> None:
         """Mark a mail of a Maildir as answered."""

@@ -43,7 +43,7 @@ from perdure.surfaces.interrupted_turn import recover_answer
 from perdure.surfaces.mail import sender
 from perdure.surfaces.mail.body import MailBody, read_body
 from perdure.surfaces.mail.imap import ImapFolder, check_imap
-from perdure.surfaces.mail.inbox import MailInbox, MailItem, utc_now
+from perdure.surfaces.mail.inbox import MAX_TRIES, MailInbox, MailItem, utc_now
 from perdure.surfaces.mail.incoming import IncomingFolder, ReceivedMail
 from perdure.surfaces.mail.reply import SendingUnsure, build_reply, make_reply_id, send_once
 from perdure.surfaces.mail.report import write_report
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from perdure.home import Home
 
 JOB = "mail"  # the job under which the calls of models are metered
-MAX_TRIES = 20  # to send an answer: about four days
 _MAX_AWAY_S = 300.0  # between two tries while the mail folder is away
 _HELD_S = 30.0  # until a session that another surface holds is tried again
+_MAX_FAILED = 3  # mails in a row that cannot be read; then the server is left alone for a while
 _CLEAN_UP = timedelta(hours=1)
 _MIN_SECRET_CHARS = 16
 _OWNER = (
@@ -76,6 +76,9 @@ class MailSource(Protocol):
 
     def accept(self, mail: ReceivedMail) -> None:
         """Remember that a mail is stored, or left out."""
+
+    def put_off(self, mail: ReceivedMail, fault: DeliveryFault) -> None:
+        """Remember that a mail could not be read: it is tried again later. Raises DeliveryFault if none can be read."""
 
     def mark_answered(self, item: MailItem) -> None:
         """Mark a mail for the person who looks into the mail folder. Raises DeliveryFault."""
@@ -198,16 +201,23 @@ class MailResponder:
     # coming in --------------------------------------------------------------------------------------------
 
     def _take_all(self) -> None:
+        n_failed = 0  # in a row
         for mail in self._source.list_new():
             if self._stop_event.is_set():
                 return
             try:
                 words = read_mail(mail, self._rules)
-            except DeliveryFault:
-                raise
+            except DeliveryFault as error:
+                self._source.put_off(mail, error)
+                log.append_entry(self._home_path, "mail", result="unread", place=mail.place)
+                n_failed += 1
+                if n_failed == _MAX_FAILED:
+                    raise
+                continue
             except Exception as error:  # noqa: BLE001 - one mail must not keep the others from being read
                 log.append_entry(self._home_path, "failed", client="mail", kind="mail", code=type(error).__name__)
                 words = sender.SenderVerdict("", problem="not readable")
+            n_failed = 0
             if isinstance(words, MailWords):
                 self._store(mail, words)
             else:
@@ -385,7 +395,12 @@ def compose_text(item: MailItem, body: MailBody) -> str:
 
 
 def read_mail(mail: ReceivedMail, rules: sender.SenderRules) -> MailWords | sender.SenderVerdict:
-    """Return a mail that is answered, or why it is not. The body of a mail without an answer is not read."""
+    """Return a mail that is answered, or why it is not. The body of a mail without an answer is not read.
+
+    Raises DeliveryFault if the server does not give it.
+    """
+    if mail.fault is not None:
+        raise mail.fault
     headers = sender.read_headers(mail.head)
     if headers is None:
         return sender.SenderVerdict("", problem="no headers")
