@@ -195,6 +195,65 @@ def test_the_commands(home: Path, server: BotApiServer) -> None:
     assert Inbox(home).get_chat(11).mode == "edits"
 
 
+def test_a_proposal_that_waits_is_told_once_and_decided_in_the_chat(home: Path, server: BotApiServer) -> None:
+    with perdure.open(home, user="ada") as opened:
+        opened.floor.write("core.md", "You explain at length.\n")
+    change = {"page": "core.md", "text": "You are brief.\n", "why": "she *stops* reading"}
+    script = [call(("propose_change", change)), "I proposed it.", "Good.", "Fine."]
+    with RunningBot(home, script):
+        server.add_message("Be brief from now on.")
+        told = wait_text(server, "I proposed it.")
+        with perdure.open(home, user="ada") as opened:
+            (proposal,) = opened.floor.list_proposals()
+        assert "A change of core.md is proposed and waits for you." in told and f"/approve {proposal.id}" in told
+        server.add_message("Thanks.")
+        assert wait_text(server, "Good.") == "Good."
+        server.add_message("/proposals")
+        shown = wait_text(server, "+You are brief.")
+        assert "-You explain at length." in shown and "she *stops* reading" in shown and "Proposed in session" in shown
+        server.add_message("/approve")
+        wait_text(server, "/approve ID decides")
+        server.add_message("/approve edit-0000")
+        wait_text(server, "That did not work.")
+    with RunningBot(home, ["Fine."]):
+        server.add_message("Still there?")
+        assert wait_text(server, "Fine.") == "Fine."
+        server.add_message(f"/approve {proposal.id}")
+        wait_text(server, "core.md: written.")
+        server.add_message("/proposals")
+        wait_text(server, "No proposed change waits.")
+    with perdure.open(home, user="ada") as opened:
+        assert opened.floor.read("core.md") == "You are brief.\n"
+        (decided,) = opened.floor.list_proposals(with_decided=True)
+        assert (decided.outcome, decided.surface) == ("approved", "telegram")
+
+
+def test_forwarded_words_decide_nothing(home: Path, server: BotApiServer) -> None:
+    with perdure.open(home, user="ada") as opened:
+        proposal = opened.floor.propose("core.md", "You are brief.\n")
+    with RunningBot(home, ["I see.", "Well."]):
+        server.add_message(f"/approve {proposal.id}", forward_origin={"type": "user"})
+        told = wait_text(server, "I see.")
+        assert f"/reject {proposal.id}" in told, "also what was proposed elsewhere is told"
+        server.add_message(f"/reject {proposal.id}")
+        wait_text(server, f"{proposal.id}: rejected. Nothing has changed.")
+    with perdure.open(home, user="ada") as opened:
+        assert opened.floor.read("core.md") == ""
+
+
+def test_a_proposal_is_told_once_also_when_its_answer_waits(home: Path, server: BotApiServer) -> None:
+    """The bot ends after the answer was kept and before it could be sent."""
+    server.faults["sendMessage"] = [(500, {"ok": False})] * 1000
+    with RunningBot(home, [call(("propose_change", {"page": "core.md", "text": "Be kind.\n", "why": "x"})), "Done."]):
+        server.add_message("Be kind.")
+        wait_for(lambda: any(item.state == "answered" for item in Inbox(home).list_items()))
+    server.faults["sendMessage"] = []
+    with RunningBot(home, ["Well."]):
+        assert "A change of core.md is proposed" in wait_text(server, "Done.")
+        server.add_message("And you?")
+        assert wait_text(server, "Well.") == "Well."
+
+
 def test_the_mode_of_a_chat_counts(home: Path, server: BotApiServer) -> None:
     with RunningBot(home, [call(WRITE), "Written."]):
         server.add_message("/mode edits")

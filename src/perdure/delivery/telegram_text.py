@@ -251,3 +251,14 @@ def _read_table(tokens: Sequence[Token]) -> Iterator[TextBlock]:
             if cell:
                 runs += [TextRun(f"\n  {name}: " if name else "\n  "), *cell]
         yield TextBlock(tuple(runs), "\n" if number else "\n\n")
+
+
+def fence_code(text: str) -> str:
+    """Return a text as a piece of code that it cannot close."""
+    fence = "`" * max(3, 1 + max((len(run) for run in text.split("\n") if set(run) == {"`"}), default=0))
+    return f"{fence}\n{text}\n{fence}"
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text in which nothing is Markdown."""
+    return "".join(f"\\{char}" if char in "\\`*_[]()<>#|~!-+" else char for char in text)

@@ -313,7 +313,7 @@ class EditProposal(msgspec.Struct, frozen=True):
     session: str = ""  # of Perdure's own agent, in which it was proposed
     readings: tuple[str, ...] = ()  # the tools by which that session had read text from outside; names, never texts
     decided_at: str = ""  # hybrid time
-    surface: str = ""  # where the owner decided: terminal, page, acp
+    surface: str = ""  # where the owner decided: terminal, chat, editor, page, telegram
 
     @property
     def origin(self) -> str:

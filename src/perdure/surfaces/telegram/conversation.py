@@ -23,10 +23,11 @@ from perdure.agent.agent import Agent, open_agent
 from perdure.agent.attachments import Attachments
 from perdure.agent.image_size import find_image_type
 from perdure.agent.permission import MODES, Mode, PermissionAnswer, PermissionRequest
+from perdure.agent.self_edit import decide_edit
 from perdure.config import TelegramConfig
 from perdure.delivery.message import clean_name
 from perdure.delivery.telegram import BotApi, is_token_refused
-from perdure.delivery.telegram_text import MessagePart, render_parts
+from perdure.delivery.telegram_text import MessagePart, escape_markdown, fence_code, render_parts
 from perdure.errors import DeliveryFault, DeliveryRefused, ModelCancelled, PerdureError, RecallMissing, SessionMissing
 from perdure.floor.platforms import TELEGRAM
 from perdure.formats.perdure import FileEntry, ImageEntry
@@ -36,6 +37,7 @@ from perdure.surfaces.last_recall import describe_last_recall
 from perdure.surfaces.telegram import incoming
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
 from perdure.surfaces.telegram.progress import NOTE_AFTER_S, ProgressNote
+from perdure.surfaces.telegram.proposals import describe_untold, list_proposals
 from perdure.surfaces.telegram.waiting import WaitingQuestion, shorten_labels
 from perdure.text import one_line, spell_out
 
@@ -53,6 +55,9 @@ HELP = (
     ("stop", "end the answer that is being made, and those that wait"),
     ("recall", "show what I remember about some words"),
     ("why", "show what was put beside your last message"),
+    ("proposals", "show the changes of its own pages that the agent proposes"),
+    ("approve", "make a proposed change; it counts from the next session on"),
+    ("reject", "refuse a proposed change"),
     ("help", "show this list"),
 )
 _ALLOW, _ALWAYS, _DENY = "Allow once", "Allow in this session", "Deny"
@@ -183,7 +188,18 @@ class ChatConversation:
             self._waiting.discard(item.update_id)
             self._stopped.discard(item.update_id)
         self._send(item)
+        if item.told:
+            self._bot.inbox.set_chat(self._chat, told=item.told)
         self._bot.inbox.finish(item)
+
+    def _keep_turn(self, item: InboxItem, answer: str) -> InboxItem:
+        """Keep the answer of a turn, with the proposals that wait and of which the chat was not told."""
+        proposals = self._get_home().floor.list_proposals()
+        untold = describe_untold(proposals, self._bot.inbox.get_chat(self._chat).told)
+        if not untold:
+            return self._keep_answer(item, answer)
+        item = msgspec.structs.replace(item, told=tuple(proposal.id for proposal in proposals))
+        return self._keep_answer(item, f"{answer}\n\n{untold}")
 
     def _keep_answer(self, item: InboxItem, answer: str) -> InboxItem:
         return self._bot.inbox.save(msgspec.structs.replace(item, state="answered", answer=answer))
@@ -204,8 +220,8 @@ class ChatConversation:
         if item.state == "asked" and item.session == agent.session.session:
             recovered = recover_answer(agent.session.log.find_path(), item.leaf, text.typed, "message")
             if recovered:
-                return self._keep_answer(item, recovered)
-        return self._keep_answer(item, self._run_turn(item, agent, text))
+                return self._keep_turn(item, recovered)
+        return self._keep_turn(item, self._run_turn(item, agent, text))
 
     # a turn -----------------------------------------------------------------------------------------------
 
@@ -306,7 +322,7 @@ class ChatConversation:
     def _ask_permission(self, request: PermissionRequest) -> PermissionAnswer:
         """Ask by buttons whether a call may run."""
         call = json.dumps(request.call.input, ensure_ascii=False, indent=1)  # all of it: a hidden end may harm
-        text = f"**{request.call.name}**: {spell_out(request.reason)}\n\n{_fence_code(spell_out(call))}"
+        text = f"**{request.call.name}**: {spell_out(request.reason)}\n\n{fence_code(spell_out(call))}"
         answer = self._ask(text, WaitingQuestion(self._user, (_ALLOW, _ALWAYS, _DENY)))
         if answer is None:
             return PermissionAnswer("deny", f"no answer within {self._bot.config.answer_s} seconds, or a /stop")
@@ -396,6 +412,10 @@ class ChatConversation:
             return self._recall(argument)
         if name == "why":
             return self._explain_recall()
+        if name == "proposals":
+            return list_proposals(self._get_home()) or "No proposed change waits."
+        if name in ("approve", "reject"):
+            return self._decide_edit(name, argument)
         return f"There is no command /{name}. /help lists them."
 
     def _change_mode(self, mode: str) -> str:
@@ -408,11 +428,19 @@ class ChatConversation:
         self._release()
         return f"The mode is {mode} from here on."
 
+    def _decide_edit(self, name: str, identifier: str) -> str:
+        if not identifier:
+            return f"/{name} ID decides about a proposed change; /proposals lists them."
+        return decide_edit(self._get_home(), identifier, is_approved=name == "approve", surface="telegram").words
+
     def _recall(self, words: str) -> str:
         if not words:
             return "/recall WORDS shows what I remember about them."
         recalled = self._get_home().recall(words, cwd=str(self._bot.folder), mode=self._bot.recall_mode)
-        cues = [f"- {_format_day(cue.stated_at)}{_escape(one_line(cue.text, 500))}" for cue in recalled.cues[:_N_CUES]]
+        cues = [
+            f"- {_format_day(cue.stated_at)}{escape_markdown(one_line(cue.text, 500))}"
+            for cue in recalled.cues[:_N_CUES]
+        ]
         return "\n".join(cues) or f"Nothing: {recalled.silent}."
 
     def _explain_recall(self) -> str:
@@ -422,8 +450,8 @@ class ChatConversation:
         except RecallMissing:
             recall = {"cues": []}
         rows = [
-            f"- {_format_day(cue['stated_at'])}{_escape(one_line(cue['text'], 300))}\n"
-            f"  *because it {_escape('; '.join(cue['why']) or 'matches best')}*"
+            f"- {_format_day(cue['stated_at'])}{escape_markdown(one_line(cue['text'], 300))}\n"
+            f"  *because it {escape_markdown('; '.join(cue['why']) or 'matches best')}*"
             for cue in recall["cues"]
             if cue["text"]
         ]
@@ -441,17 +469,6 @@ def _describe_file(data: bytes) -> str:
     is_cut = len(text) > incoming.MAX_SHOWN_CHARS
     cut = f"\n[{len(text):,} characters in all: read_file has the rest]" if is_cut else ""
     return text[: incoming.MAX_SHOWN_CHARS] + cut
-
-
-def _fence_code(text: str) -> str:
-    """Return a text as a piece of code that it cannot close."""
-    fence = "`" * max(3, 1 + max((len(run) for run in text.split("\n") if set(run) == {"`"}), default=0))
-    return f"{fence}\n{text}\n{fence}"
-
-
-def _escape(text: str) -> str:
-    """Return a text in which nothing is Markdown."""
-    return "".join(f"\\{char}" if char in "\\`*_[]()<>#|~!-+" else char for char in text)
 
 
 def _format_day(stated_at: Any) -> str:

@@ -36,6 +36,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     leaf: str = ""  # the last entry of that session before it
     answer: str = ""  # Markdown, from "answered" on
     n_sent: int = 0  # parts of the answer that Telegram has taken
+    told: tuple[str, ...] = ()  # ids of the proposals that wait: with its answer the chat knows of them
 
 
 class ChatState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,6 +44,7 @@ class ChatState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     session: str = ""  # "": the next message begins one
     mode: str = ""  # of permissions; "": that of agent.yaml
+    told: tuple[str, ...] = ()  # ids of the proposals that it was told of
 
 
 class InboxState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,7 +119,7 @@ class Inbox:
         """Return what is kept of a chat."""
         return self._state.chats.get(str(chat), ChatState())
 
-    def set_chat(self, chat: int, **fields: str) -> None:
+    def set_chat(self, chat: int, **fields: Any) -> None:
         """Change what is kept of a chat, durably."""
         with self._lock:
             chat_state = msgspec.structs.replace(self.get_chat(chat), **fields)
