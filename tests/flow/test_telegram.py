@@ -18,17 +18,15 @@ from click.testing import CliRunner
 
 import perdure
 from perdure.errors import BotTaken, ConfigFault, ModelBusy, TokenRefused
-from perdure.formats.perdure import Message
 from perdure.models.chat import ChatReply, ToolCall
 from perdure.service.client import ask_health
-from perdure.session.log import read_path
 from perdure.surfaces.cli import cli
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
 from rig.agent_project import PNG
 from rig.bot_api import TOKEN, BotApiServer
 from rig.model_server import Answer, ModelServer
-from rig.step_killer import kill_at_every_step
-from rig.telegram import RunningBot, write_settings
+from rig.telegram import RunningBot, read_messages, wait_text, write_settings
+from rig.telegram_killer import kill_at_every_bot_step
 from rig.waiting import wait_for
 
 WRITE = ("write_file", {"path": "a.txt", "text": "a"})
@@ -53,16 +51,6 @@ def fixture_home(tmp_path: Path, server: BotApiServer) -> Path:
 
 def call(*calls: tuple[str, dict[str, Any]]) -> ChatReply:
     return ChatReply("", calls=tuple(ToolCall(f"c{n}", *one) for n, one in enumerate(calls)), stop="tool")
-
-
-def read_messages(home: Path, chat: int = 11) -> list[Message]:
-    with perdure.open(home, user="ada") as opened:
-        path = read_path(opened, Inbox(home).get_chat(chat).session)
-    return [entry for entry in path if isinstance(entry, Message)]
-
-
-def wait_text(server: BotApiServer, words: str, chat: int = 11) -> str:
-    return str(wait_for(lambda: next((t for t in server.list_texts(chat) if words in t), ""), words))
 
 
 # answers --------------------------------------------------------------------------------------------------------
@@ -700,52 +688,10 @@ def test_check_answers_as_json(home: Path, server: BotApiServer) -> None:
     assert shown["result"]["bot"] == "perdure_bot" and shown["result"]["users"] == ["11"]
 
 
-WORK = """
-import os, signal, sys, threading, time
-from pathlib import Path
-import perdure
-from perdure.config import load
-from perdure.surfaces.telegram.bot import TelegramBot
-from perdure.surfaces.telegram.inbox import Inbox
-from perdure.testing import ScriptedChat
-import perdure.agent.agent, perdure.turn, perdure.recall.recall
-
-home, left = Path(sys.argv[1]), 1 << 30
-
-
-def count_step(event, arguments):
-    global left
-    is_ours = event in ("open", "os.rename", "os.remove", "os.mkdir") and isinstance(
-        arguments[0], (str, os.PathLike)) and str(arguments[0]).startswith(str(home / "telegram"))
-    is_waiting = threading.current_thread() is threading.main_thread()  # it only looks whether the work is done
-    if not is_waiting and (is_ours or event == "socket.connect"):
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def work(number, max_steps):
-    global left
-    sys.addaudithook(count_step)
-    offset = Inbox(home).state.offset
-    opened = lambda: perdure.open(home, user="ada", chats={"resident": ScriptedChat([f"Answer {number}."])})
-    bot, stop_event = TelegramBot(home, load(home), opened, poll_s=1, recall_mode="keyword"), threading.Event()
-    thread = threading.Thread(target=bot.run, args=(stop_event,), daemon=True)
-    left = max_steps
-    thread.start()
-    while not (Inbox(home).state.offset == 701 + number and not Inbox(home).list_items()):
-        time.sleep(0.02)
-    left = 1 << 30
-    stop_event.set()
-    bot.close()
-    os._exit(0)
-"""
-
-
 @pytest.mark.slow
 def test_a_kill_between_any_two_steps_loses_and_repeats_no_update(home: Path, server: BotApiServer) -> None:
     """Killed before each file operation of the inbox and each connection, in one home, message after message."""
-    n_kills = kill_at_every_step(WORK, home, lambda number: server.add_message(f"message {number}"))
+    n_kills = kill_at_every_bot_step(home, lambda number: server.add_message(f"message {number}"))
     typed = [message.text for message in read_messages(home) if message.role == "user"]
     assert n_kills > 15 and typed == [f"message {n}" for n in range(n_kills + 1)]
     texts = server.list_texts()

@@ -10,9 +10,13 @@ from typing import Any
 import perdure
 from perdure.config import load
 from perdure.errors import PerdureError
+from perdure.formats.perdure import Message
+from perdure.session.log import read_path
 from perdure.surfaces.telegram.bot import TelegramBot
+from perdure.surfaces.telegram.inbox import Inbox
 from perdure.testing import ScriptedChat
 from rig.bot_api import BotApiServer
+from rig.waiting import wait_for
 
 LIMIT_S = 20.0
 
@@ -62,3 +66,13 @@ class RunningBot:
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
         return self.fault
+
+
+def read_messages(home: Path, chat: int = 11) -> list[Message]:
+    with perdure.open(home, user="ada") as opened:
+        path = read_path(opened, Inbox(home).get_chat(chat).session)
+    return [entry for entry in path if isinstance(entry, Message)]
+
+
+def wait_text(server: BotApiServer, words: str, chat: int = 11) -> str:
+    return str(wait_for(lambda: next((t for t in server.list_texts(chat) if words in t), ""), words))

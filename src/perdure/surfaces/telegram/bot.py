@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from perdure.delivery.telegram import BotApi, is_token_refused
 from perdure.delivery.webhook import read_secret
 from perdure.errors import BotTaken, ConfigFault, DeliveryFault, TokenRefused
 from perdure.surfaces.telegram import incoming
+from perdure.surfaces.telegram.albums import ALBUM_S, AlbumBuffer
 from perdure.surfaces.telegram.conversation import HELP, BotContext, ChatConversation
 from perdure.surfaces.telegram.inbox import Inbox, InboxItem
 from perdure.surfaces.telegram.progress import NOTE_AFTER_S
@@ -61,6 +62,7 @@ class TelegramBot:
         self._inbox: Inbox
         self._context: BotContext
         self._chats: dict[int, ChatConversation] = {}
+        self._albums = AlbumBuffer()
         self._name = ""
 
     def run(self, stop_event: threading.Event, *, on_ready: Callable[[str], None] = lambda _: None) -> None:
@@ -78,7 +80,7 @@ class TelegramBot:
                 self._announce()
                 on_ready(self._name)
                 for item in self._inbox.resume():
-                    self._find_chat(item.chat).submit(item)
+                    self._hold_or_submit(item)
                 self._poll(stop_event)
         except (BotTaken, TokenRefused) as error:
             write_report(self._home, self._name, str(error))
@@ -143,10 +145,13 @@ class TelegramBot:
             wait_s = 1.0
             write_report(self._home, self._name)
             self._take(updates)
+            for group in self._albums.release_whole(time.monotonic()):
+                self._submit(group)
 
     def _get_updates(self) -> list[Mapping[str, Any]]:
         """Return the updates that are not stored yet; asking for them tells Telegram to forget those before."""
-        fields = {"offset": self._inbox.state.offset, "timeout": self._poll_s, "limit": _BATCH,
+        poll_s = self._poll_s if self._albums.is_empty else min(self._poll_s, ALBUM_S)
+        fields = {"offset": self._inbox.state.offset, "timeout": poll_s, "limit": _BATCH,
                   "allowed_updates": ["message", "callback_query"]}  # fmt: skip
         updates = self._api.call("getUpdates", fields, timeout_s=self._poll_s + _ANSWER_S)
         return [
@@ -170,10 +175,21 @@ class TelegramBot:
         for n, step in enumerate(steps):
             if isinstance(step, InboxItem):
                 is_stopped = any(isinstance(later, ChatToStop) and later.chat == step.chat for later in steps[n:])
-                self._find_chat(step.chat).submit(step, is_stopped=is_stopped)
+                self._hold_or_submit(step, is_stopped=is_stopped)
             else:
+                for group in self._albums.release(step.chat):
+                    self._submit(group, is_stopped=True)
                 is_stopped = self._find_chat(step.chat).stop_turns()
                 self._say(step, "I stop." if is_stopped else "Nothing runs.")
+
+    def _hold_or_submit(self, item: InboxItem, *, is_stopped: bool = False) -> None:
+        if not self._albums.hold(item, time.monotonic()):
+            self._submit([item], is_stopped=is_stopped)
+
+    def _submit(self, group: Sequence[InboxItem], *, is_stopped: bool = False) -> None:
+        """Give a message, or an album that is whole, to its chat."""
+        item = self._inbox.join_album(group) if len(group) > 1 else group[0]
+        self._find_chat(item.chat).submit(item, is_stopped=is_stopped)
 
     def _take_update(self, update: Mapping[str, Any]) -> list[InboxItem | ChatToStop]:
         """Give a button to its chat; return what of a message waits for an answer, and the chat of /stop."""
@@ -198,7 +214,8 @@ class TelegramBot:
         command = incoming.read_command(typed, self._name)
         if command is not None and command[0] == "stop":
             return [ChatToStop(chat, incoming.read_topic(message))]
-        if command is None and typed and conversation is not None and conversation.take_text(typed, user):
+        is_answer = command is None and bool(typed) and not incoming.read_album(message)  # it would lose its photo
+        if is_answer and conversation is not None and conversation.take_text(typed, user):
             return []
         valid = json.loads(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))  # no half characters
         return [InboxItem(update_id=update_id, chat=chat, user=user, message=valid)]

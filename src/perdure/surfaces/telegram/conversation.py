@@ -208,14 +208,14 @@ class ChatConversation:
         """Return the item with its answer, on disk."""
         if item.state == "answered":
             return item
-        text = incoming.read_text(item.message)
+        text = incoming.read_texts(part.message for part in item.parts)
         command = incoming.read_command(text.typed, self._bot.name)
         if command is not None:
             return self._keep_answer(item, self._run_command(*command))
         if item.update_id in self._stopped:
             return self._keep_answer(item, NOT_BEGUN)
-        if unread := incoming.find_unread_kind(item.message):
-            return self._keep_answer(item, f"I cannot read this kind of message ({unread}).")
+        if all(unread := [incoming.find_unread_kind(part.message) for part in item.parts]):
+            return self._keep_answer(item, _refuse_kind(unread[0]))
         agent = self._open_agent()
         if item.state == "asked" and item.session == agent.session.session:
             recovered = recover_answer(agent.session.log.find_path(), item.leaf, text.typed, "message")
@@ -253,7 +253,7 @@ class ChatConversation:
         """Say a message in the session, and return the answer."""
         session = agent.session
         attached = self._take_files(item)
-        if replied := incoming.read_replied(item.message):
+        if replied := next(filter(None, (incoming.read_replied(part.message) for part in item.parts)), ""):
             answered = FileEntry(path="the message that this one replies to", text=replied, code=make_nonce())
             attached = replace(attached, files=(answered, *attached.files))
         if text.quoted:
@@ -279,6 +279,16 @@ class ChatConversation:
 
     def _take_files(self, item: InboxItem) -> Attachments:
         """Download the files of a message into the folder; images and texts also go to the model."""
+        attached = [self._take_part_files(part) for part in item.parts]
+        return Attachments(
+            tuple(file for part in attached for file in part.files),
+            tuple(image for part in attached for image in part.images),
+            tuple(problem for part in attached for problem in part.problems),
+        )
+
+    def _take_part_files(self, item: InboxItem) -> Attachments:
+        if unread := incoming.find_unread_kind(item.message):
+            return Attachments(problems=(_refuse_kind(unread),))
         images: list[ImageEntry] = []
         files: list[FileEntry] = []
         problems: list[str] = []
@@ -456,6 +466,10 @@ class ChatConversation:
             if cue["text"]
         ]
         return "\n".join(rows) or "Nothing was put beside your last messages."
+
+
+def _refuse_kind(kind: str) -> str:
+    return f"I cannot read this kind of message ({kind})."
 
 
 def _describe_file(data: bytes) -> str:

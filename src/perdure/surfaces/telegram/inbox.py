@@ -6,6 +6,7 @@
 A batch of updates is stored, then the offset, then the work begins: an update that comes again is already there, or its
 offset is already behind. An item says before the message goes into a session where that session stood, so that after
 kill -9 it is known whether the message is in its log; no message is put there twice, and no tool runs twice by itself.
+An album that is whole becomes one item: the file of its first message holds the others, then their files go.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     leaf: str = ""  # the last entry of that session before it
     answer: str = ""  # Markdown, from "answered" on
     n_sent: int = 0  # parts of the answer that Telegram has taken
+    album: tuple[InboxItem, ...] = ()  # the messages that came after it in the same album, and are answered with it
     told: tuple[str, ...] = ()  # ids of the proposals that wait: with its answer the chat knows of them
+
+    @property
+    def parts(self) -> tuple[InboxItem, ...]:
+        """The messages of its album, in order; of another message itself alone."""
+        return (self, *self.album)
 
 
 class ChatState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +97,7 @@ class Inbox:
 
     def resume(self) -> list[InboxItem]:
         """Return what waits, for a process that begins; what is stored is not asked for again."""
-        items = self.list_items()
+        items = self._drop_joined(self.list_items())
         if items and items[-1].update_id >= self._state.offset:  # killed between the batch and its offset
             self._write(offset=items[-1].update_id + 1)
         return items
@@ -99,6 +106,23 @@ class Inbox:
         """Store how far an item is, and return it."""
         disk.replace_file(self._get_path(item), msgspec.json.encode(item))
         return item
+
+    def join_album(self, items: Sequence[InboxItem]) -> InboxItem:
+        """Make the messages of an album one item, durably, and return it."""
+        first, *later = (part for item in items for part in item.parts)
+        first = self.save(msgspec.structs.replace(first, album=tuple(later)))
+        self._drop_joined([first, *later])
+        return first
+
+    def _drop_joined(self, items: Sequence[InboxItem]) -> list[InboxItem]:
+        """Delete the files of messages that another item holds, and return the other items."""
+        joined_ids = {part.update_id for item in items for part in item.album}
+        for item in items:
+            if item.update_id in joined_ids:
+                self._get_path(item).unlink(missing_ok=True)
+        if joined_ids:
+            disk.sync_folder(self._folder / "inbox")
+        return [item for item in items if item.update_id not in joined_ids]
 
     def finish(self, item: InboxItem) -> None:
         """Delete an item that was answered."""

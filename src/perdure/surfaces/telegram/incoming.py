@@ -6,7 +6,7 @@ between two lines with a code that they cannot know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +59,17 @@ def read_text(message: Mapping[str, Any]) -> IncomingText:
     words = str(message.get("text") or message.get("caption") or "").strip()
     is_forwarded = bool(message.get("forward_origin") or message.get("forward_from") or message.get("forward_date"))
     return IncomingText("", words) if is_forwarded else IncomingText(words, "")
+
+
+def read_texts(messages: Iterable[Mapping[str, Any]]) -> IncomingText:
+    """Return the words of an album, of whose messages mostly one has a caption."""
+    texts = [read_text(message) for message in messages]
+    return IncomingText(*("\n\n".join(filter(None, words)) for words in zip(*texts, strict=True)))
+
+
+def read_album(message: Mapping[str, Any]) -> str:
+    """Return the id of the album that a message belongs to; "" for none."""
+    return str(message.get("media_group_id") or "")
 
 
 def read_command(text: str, bot_name: str) -> tuple[str, str] | None:
