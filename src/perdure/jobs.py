@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -194,14 +195,24 @@ class JobLog:
 
     def pause(self, job: str) -> None:
         """Pause a job: the clock no longer starts it."""
-        replace_file(self._paused_path, "".join(f"{name}\n" for name in sorted({*self.list_paused(), job})).encode())
+        with self._change_paused() as paused_jobs:
+            paused_jobs.add(job)
 
     def resume(self, job: str) -> bool:
         """Resume a job; return True if it was paused."""
-        paused_jobs = self.list_paused() - {job}
-        was_paused = job in self.list_paused()
-        replace_file(self._paused_path, "".join(f"{name}\n" for name in sorted(paused_jobs)).encode())
+        with self._change_paused() as paused_jobs:
+            was_paused = job in paused_jobs
+            paused_jobs.discard(job)
         return was_paused
+
+    @contextlib.contextmanager
+    def _change_paused(self) -> Iterator[set[str]]:
+        """Yield the paused jobs, and write what became of them; nobody else writes them meanwhile."""
+        make_folder(self._folder)
+        with lock_file(self._folder / ".paused.lock"):
+            paused_jobs = self.list_paused()
+            yield paused_jobs
+            replace_file(self._paused_path, "".join(f"{name}\n" for name in sorted(paused_jobs)).encode())
 
     def _is_unlocked(self, job: str) -> bool:
         try:

@@ -30,6 +30,7 @@ from perdure.capture import events
 from perdure.errors import JobFault
 from perdure.home import Home
 from perdure.jobs import JobLog, JobRun
+from perdure.service.clock import JobClock
 from perdure.surfaces.cli import cli
 from rig.agent_project import make_project
 from rig.model_server import Answer, ModelServer
@@ -260,6 +261,7 @@ REFUSED = {
     "instruction: x\ntools: [fly]\n": "'fly' (known: read_file",
     "instruction: x\nmode: wild\n": "mode: 'wild' (known:",
     "instruction: x\nmax_turns: -1\n": "max_turns: it must be a number from 0",
+    'command: "a\\0b"\n': "command: it has a NUL",
     "- a\n": "not a mapping",
 }
 
@@ -278,6 +280,43 @@ def test_a_page_of_a_wrong_hand_is_shown_and_starts_nothing(path: Path) -> None:
         assert [due.definition.name for due in start_jobs.list_due(home, hour)] == ["good"]
     rows = {row["job"]: row for row in call_json(path, "jobs")["jobs"]}
     assert "give one of" in rows["bad"]["fault"] and rows["good"]["fault"] == ""
+
+
+def tick(home: Home, path: Path, now: datetime) -> None:
+    """Let a clock look once at a moment, and wait for what it started."""
+    stop_event = threading.Event()
+    job_clock = JobClock(lambda: perdure.open(path), home, tick_s=0.01, now=lambda: now)
+    job_clock._start_own_jobs(home, stop_event)
+    for thread in job_clock._threads.values():
+        thread.join(20)
+
+
+def test_a_job_without_a_folder_ends_neither_the_clock_nor_other_jobs(path: Path) -> None:
+    """The page came by hand or from another home; the command line refuses it."""
+    with perdure.open(path) as home:
+        hour = add(home, "zeal", f"{HOURLY}command: echo fine\n")
+        for name, key in (("ghost", "instruction"), ("ghost2", "command")):
+            (home.floor.folder / "jobs" / f"{name}.yaml").write_text(f"{HOURLY}{key}: hello\ncwd: ~no-such-user/shop\n")
+        tick(home, path, hour)
+        latest = {name: JobLog(path).read_latest(name) for name in ("ghost", "ghost2", "zeal")}
+        assert {name: run and run.result for name, run in latest.items()} == {
+            "ghost": "failed", "ghost2": "failed", "zeal": "done",
+        }  # fmt: skip
+        assert latest["ghost"] and "whom this machine does not have" in latest["ghost"].why
+        with pytest.raises(JobFault):
+            save_job(home, "ghost3", "command: hello\ncwd: ~no-such-user/shop\n")
+
+
+def test_a_full_queue_keeps_no_command_from_its_time(path: Path) -> None:
+    with (path / "config.toml").open("a") as file:
+        file.write("[agents]\nmax_waiting = 1\n")
+    with perdure.open(path) as home:
+        for name in ("first", "second"):
+            hour = add(home, name, f'{HOURLY}instruction: "@say Fine."\n')
+        add(home, "zeal", f"{HOURLY}command: echo fine\n")
+        tick(home, path, hour)
+        latest = [JobLog(path).read_latest(name) for name in ("first", "second", "zeal")]
+        assert [run and run.result for run in latest] == ["queued", None, "done"]
 
 
 def test_an_agent_proposes_a_job_and_the_owner_makes_it(path: Path, model: ModelServer) -> None:
@@ -318,6 +357,8 @@ def test_every_word_of_the_command_line(path: Path) -> None:
     assert call_json(path, "jobs", "logs", "standup")["run"]["output"] == "Fine."
     assert call_json(path, "jobs", "remove", "standup", "--yes")["removed"]
     assert call(path, "jobs", "show", "standup").exit_code == 4
+    refused = call(path, "jobs", "edit", "sweep", "--cron", "0 9 * * *")
+    assert refused.exit_code == 4 and "its schedule is the setting jobs.sweep" in refused.output
 
 
 def test_every_example_can_be_added(path: Path) -> None:

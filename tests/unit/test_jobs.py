@@ -1,6 +1,7 @@
 """The log of job runs, and the times at which a job is due."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -106,6 +107,14 @@ def test_paused_jobs_are_remembered(tmp_path):
     assert JobLog(tmp_path).resume("pack")
     assert not JobLog(tmp_path).resume("pack")
     assert JobLog(tmp_path).list_paused() == {"sweep"}
+
+
+def test_jobs_that_are_paused_at_once_are_all_paused(tmp_path):
+    """The page, the API and a command may each pause one."""
+    names = [f"job-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: JobLog(tmp_path).pause(name), names))
+    assert JobLog(tmp_path).list_paused() == set(names)
 
 
 AT = datetime(2026, 5, 4, 12, 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from perdure import jobs
@@ -16,6 +17,7 @@ from perdure.agent.definition import TOOLS
 from perdure.agent.permission import MCP_SEPARATOR, MODES, Mode
 from perdure.agent_queue import MAX_RETRIES
 from perdure.config import JobsConfig
+from perdure.environ import find_user_home
 from perdure.errors import ConfigFault, FloorMissing, JobFault, JobMissing, UsageError
 from perdure.floor import pages
 from perdure.floor.yaml_text import load_yaml
@@ -91,7 +93,9 @@ def read_job(home: Home, name: str) -> JobDefinition:
 
 
 def read_job_page(home: Home, name: str) -> str:
-    """Return the page of a job. Raises JobMissing."""
+    """Return the page of a job of the owner. Raises JobMissing."""
+    if name in JobsConfig._fields:
+        raise JobMissing(f"{name!r} comes with Perdure; its schedule is the setting jobs.{name} in config.toml")
     text = home.floor.read(to_page(name))
     if not text.strip():
         raise JobMissing(f"no job {name!r}")
@@ -141,6 +145,8 @@ def _read_value(key: str, value: Any) -> Any:
     if isinstance(default, str):
         if not isinstance(value, str) or not value.strip():
             raise JobFault(f"{key}: it must be a text")
+        if "\0" in value:
+            raise JobFault(f"{key}: it has a NUL, which no command and no folder can have")
         return value.strip()
     allowed = (int, float) if isinstance(default, float) else (int,)
     if type(value) not in allowed or value < 0:
@@ -170,8 +176,18 @@ def _find_problem(definition: JobDefinition, keys: set[str]) -> str:
     return f"retry: at most {MAX_RETRIES}" if definition.retry > MAX_RETRIES else ""
 
 
+def find_folder(definition: JobDefinition) -> str:
+    """Return the folder in which a job works. Raises JobFault for that of a user whom this machine does not have."""
+    try:
+        return str(Path(definition.cwd).expanduser() if definition.cwd else find_user_home())
+    except RuntimeError as error:
+        raise JobFault(f"cwd: {definition.cwd!r} begins with a user whom this machine does not have") from error
+
+
 def check_job(home: Home, definition: JobDefinition) -> None:
-    """Raise JobFault if a job names a model, a target or a tool that this home does not have."""
+    """Raise JobFault if a job names a model, a target, a tool or a folder that this home cannot have."""
+    if definition.machine in ("", home.config.machine):
+        find_folder(definition)
     if definition.model and (problem := home.connections.roles().find_model_problem(definition.model)):
         raise JobFault(f"model: {problem}")
     targets = home.config.delivery

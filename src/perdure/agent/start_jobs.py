@@ -26,13 +26,13 @@ from msgspec.structs import replace
 from perdure import jobs, log, text
 from perdure.access.redact import mask
 from perdure.agent.deliver_result import deliver_text
-from perdure.agent.job_definition import JobDefinition, list_definitions, read_job_page, to_page
+from perdure.agent.job_definition import JobDefinition, find_folder, list_definitions, read_job_page, to_page
 from perdure.agent.new_errors import find_new_errors, mark_known
 from perdure.agent.process import end_process
 from perdure.agent.queue_runner import queue_run
 from perdure.agent.tools.shell import MAX_OUTPUT_BYTES, OUTPUT_TOO_LONG
 from perdure.agent_queue import AgentQueue, AgentRecipe, AgentRun, RunCause
-from perdure.environ import copy_variables, find_user_home, local_now
+from perdure.environ import copy_variables, local_now
 from perdure.errors import AgentRunMissing, Busy, IndexFault, PerdureError
 from perdure.floor import recent
 from perdure.floor.state import to_time
@@ -140,11 +140,6 @@ def _make_recipe(definition: JobDefinition) -> AgentRecipe:
         max_tokens=definition.max_tokens, max_money=definition.max_money, max_s=definition.max_s,
         check=definition.check, cwd=find_folder(definition), retry=definition.retry, deliver=definition.deliver,
     )  # fmt: skip
-
-
-def find_folder(definition: JobDefinition) -> str:
-    """Return the folder in which a job works."""
-    return str(Path(definition.cwd).expanduser() if definition.cwd else find_user_home())
 
 
 def _add_context(recipe: AgentRecipe, words: str, **changes: Any) -> AgentRecipe:

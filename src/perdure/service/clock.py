@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 
 from perdure import jobs, log
 from perdure.agent import start_jobs
 from perdure.agent.job_definition import JobDefinition
+from perdure.agent.start_jobs import DueJob
 from perdure.environ import local_now
 from perdure.errors import PerdureError
 from perdure.home import Home
 from perdure.jobs import JobLog, JobResult, JobRun, sum_user_results
 from perdure.service import builtin_jobs, worker
+from perdure.turn import locate_error
 
 
 def run_job(home: Home, name: str, *, trigger: str, stop: builtin_jobs.StopCheck = lambda: False) -> JobRun:
@@ -66,7 +69,7 @@ class JobClock:
         self._expressions = builtin_jobs.read_expressions(home.config.jobs)
         self._threads: dict[str, threading.Thread] = {}
         self._requested_jobs: set[str] = set()
-        self._failures: dict[str, str] = {}  # of the owner's jobs: name -> the last one that was logged
+        self._failures: dict[str, str] = {}  # by job: the last one that was logged
 
     def request(self, name: str) -> None:
         """Start a job at the next look, before its time, unless it is switched off, paused or failed last time."""
@@ -77,8 +80,9 @@ class JobClock:
         known_at = self._now()
         with self._open_home() as home:
             while not stop_event.is_set():
-                for name in self._list_due(known_at, self._now()):
-                    self._start(name, stop_event)
+                with self._note_failure("clock"):
+                    for name in self._list_due(known_at, self._now()):
+                        self._start(name, stop_event)
                 self._start_own_jobs(home, stop_event)
                 stop_event.wait(self._tick_s)
         for thread in self._threads.values():
@@ -89,17 +93,20 @@ class JobClock:
         paused = self._job_log.list_paused()
         due_jobs = []
         for job in builtin_jobs.BUILTIN_JOBS:
-            thread = self._threads.get(job.name)
-            if job.name in paused or not self._expressions[job.name] or (thread and thread.is_alive()):
-                continue
-            latest_run = self._job_log.settle_latest(job.name)
-            since_at = jobs.find_last_start([latest_run.started_at if latest_run else known_at], now)
-            is_requested = job.name in self._requested_jobs and not (latest_run and latest_run.result == "failed")
-            if is_requested or jobs.is_due(
-                self._expressions[job.name], since=since_at.astimezone(now.tzinfo), now=now, missed=job.missed
-            ):
-                due_jobs.append(job.name)
+            with self._note_failure(job.name):
+                if job.name not in paused and self._is_due(job, known_at, now):
+                    due_jobs.append(job.name)
         return due_jobs
+
+    def _is_due(self, job: builtin_jobs.BuiltinJob, known_at: datetime, now: datetime) -> bool:
+        expression, thread = self._expressions[job.name], self._threads.get(job.name)
+        if not expression or (thread and thread.is_alive()):
+            return False
+        latest_run = self._job_log.settle_latest(job.name)
+        if job.name in self._requested_jobs and not (latest_run and latest_run.result == "failed"):
+            return True
+        since_at = jobs.find_last_start([latest_run.started_at if latest_run else known_at], now)
+        return jobs.is_due(expression, since=since_at.astimezone(now.tzinfo), now=now, missed=job.missed)
 
     def _start(self, name: str, stop_event: threading.Event) -> None:
         self._requested_jobs.discard(name)
@@ -123,26 +130,36 @@ class JobClock:
         except (PerdureError, OSError) as error:
             self._log_failure(name, error)
 
-    def _log_failure(self, name: str, error: PerdureError | OSError) -> None:
-        log.append_entry(self._home.path, "job", job=name, result="failed", code=str(getattr(error, "code", error)))
+    def _log_failure(self, name: str, error: Exception) -> None:
+        code = str(getattr(error, "code", error if isinstance(error, OSError) else type(error).__name__))
+        log.append_entry(self._home.path, "job", job=name, result="failed", code=code, at_line=locate_error(error))
+
+    @contextlib.contextmanager
+    def _note_failure(self, name: str) -> Iterator[None]:
+        """Let no error of a job end the clock, which starts them all. It is logged once; the next look tries again."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - without the clock no job of the home runs
+            if self._failures.get(name) != str(error):
+                self._failures[name] = str(error)
+                self._log_failure(name, error)
 
     # jobs of the owner ------------------------------------------------------------------------------------
 
     def _start_own_jobs(self, home: Home, stop_event: threading.Event) -> None:
-        """Start the owner's jobs whose time has come. A failure is logged once, and the next look tries again."""
-        name = "jobs"
-        try:
+        """Start the owner's jobs whose time has come; one that cannot start keeps no other from it."""
+        with self._note_failure("jobs"):
             now = self._now()
             for job in start_jobs.list_due(home, now):
-                name = job.definition.name
-                if not job.definition.command:
-                    start_jobs.start_job(home, job.definition, trigger="clock", due_at=job.due_at, now=now)
-                elif not ((thread := self._threads.get(name)) and thread.is_alive()):
-                    self._start_thread(name, partial(_run_command, job.definition, stop_event))
-        except (PerdureError, OSError) as error:
-            if self._failures.get(name) != str(error):
-                self._failures[name] = str(error)
-                self._log_failure(name, error)
+                with self._note_failure(job.definition.name):
+                    self._start_own_job(home, job, now, stop_event)
+
+    def _start_own_job(self, home: Home, job: DueJob, now: datetime, stop_event: threading.Event) -> None:
+        name = job.definition.name
+        if not job.definition.command:
+            start_jobs.start_job(home, job.definition, trigger="clock", due_at=job.due_at, now=now)
+        elif not ((thread := self._threads.get(name)) and thread.is_alive()):
+            self._start_thread(name, partial(_run_command, job.definition, stop_event))
 
 
 def _run_command(definition: JobDefinition, stop_event: threading.Event, home: Home) -> None:

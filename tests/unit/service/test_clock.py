@@ -1,6 +1,7 @@
 """Which jobs are due: by their expression, their last run, and whether they run or are paused."""
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -90,3 +91,14 @@ def test_clock_that_was_set_back_starts_nothing_twice(tmp_path, hours):
     clock = make_clock(tmp_path, pack="0 10 * * *")
     run(tmp_path, "pack", START + timedelta(hours=1))
     assert due(clock, START + timedelta(hours=hours)) == []
+
+
+def test_job_whose_record_cannot_be_written_keeps_no_other_from_starting(tmp_path):
+    """The history of pack is a folder, so that its interrupted run cannot be noted."""
+    log = JobLog(tmp_path)
+    run(tmp_path, "pack", START)
+    log.record(replace(log.read_latest("pack"), result="running"))
+    (tmp_path / "run/jobs/pack.jsonl").unlink()
+    (tmp_path / "run/jobs/pack.jsonl").mkdir()
+    clock = make_clock(tmp_path, pack="0 10 * * *", verify="0 10 * * *")
+    assert due(clock, START + timedelta(hours=1)) == ["verify"]
