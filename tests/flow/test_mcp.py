@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.types import ElicitResult
 
 import perdure
@@ -219,6 +219,15 @@ def test_resources_and_prompts_are_served(talk):
     assert templates == {"perdure://memories/{memory_id}", "perdure://runs/{run_id}"}
 
 
+def test_a_prompt_that_fails_says_why(talk):
+    async def said(client):
+        with pytest.raises(MCPError) as caught:
+            await client.get_prompt("history", {"about": "no/such/path"})
+        return str(caught.value)
+
+    assert "perdure memories list" in talk(said)
+
+
 def test_recalled_block_is_not_captured_again(talk, opened, message):
     recalled = talk(call("recall", message="Which port does the staging server use?"))
     home = opened()
@@ -249,6 +258,11 @@ def test_every_version_of_the_handshake(filled, version):
 
 
 # over HTTP ----------------------------------------------------------------------------------------------------
+
+HELLO = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -296,6 +310,31 @@ def test_another_site_in_a_browser_is_refused(line):
     assert httpx2.post(url, json={}, headers=headers).status_code in (403, 421)
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("home.example", None, 200),
+        ("home.example", "https://home.example", 200),
+        ("home.example", "http://localhost:6274", 200),
+        ("localhost", None, 200),
+        ("home.example", "https://evil.example", 403),
+        ("home.example", "null", 403),
+        ("home.example", "http://[", 403),
+        ("other.example", None, 421),
+    ],
+)
+def test_names_of_the_settings_are_served_and_their_pages(filled, served, host, origin, status):
+    """A proxy before the home passes on the name under which it is known: as the API, MCP answers to it."""
+    import httpx2
+
+    url = served('[server]\nnames = ["home.example"]\n').address
+    head = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer ada-laptop", "Host": host}
+    head |= {"Origin": origin} if origin else {}
+    answer = httpx2.post(f"{url}/mcp", json=HELLO, headers=head)
+    assert answer.status_code == status, answer.text
+    assert status == 200 or answer.json()["error"]["message"]
+
+
 def test_each_call_uses_its_own_credential(line, served, opened):
     """Two users over one listener: what one keeps the other does not find, and a session is its opener's alone."""
     import httpx2
@@ -320,12 +359,8 @@ def test_session_belongs_to_the_credential_that_opened_it(line):
     import httpx2
 
     url, secret = line
-    hello = {
-        "jsonrpc": "2.0", "id": 1, "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
-    }  # fmt: skip
     head = {"Accept": "application/json, text/event-stream"}
-    opened = httpx2.post(url, json=hello, headers={**head, "Authorization": f"Bearer {secret}"})
+    opened = httpx2.post(url, json=HELLO, headers={**head, "Authorization": f"Bearer {secret}"})
     session = {**head, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
     listed = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     assert httpx2.post(url, json=listed, headers={**session, "Authorization": f"Bearer {secret}"}).status_code == 200

@@ -295,7 +295,7 @@ class HttpServer:
         """Make a server for one event loop; load its settings now rather than in its thread."""
         self.api.bind_loop()
         mounted = self._mount_app(self.api) if self._mount_app else MountedApp()
-        self.application = _build_application(self.api, self._address.host, mounted)
+        self.application = _build_application(self.api, mounted)
         config = self._build_config(HostCheck(self.application, self._list_names()))
         config.load()
         return _UvicornServer(config, self._home_path)
@@ -463,13 +463,13 @@ def _read_error_code(error: BaseException) -> str:
     return str(getattr(error, "code", type(error).__name__))
 
 
-def _build_application(api: HttpApi, host: str, mounted: MountedApp) -> Starlette:
+def _build_application(api: HttpApi, mounted: MountedApp) -> Starlette:
     """Build the API with the mounted application, and with MCP if its package is installed."""
     try:
         from perdure.surfaces.http import tools
     except ModuleNotFoundError:
         return app.build_app(api, mounted=mounted)
-    mcp_app = tools.McpApp(api, host)
+    mcp_app = tools.McpApp(api)
     inner = mcp_app.inner
     mounted_with_mcp = replace(mounted, routes=[Route(tools.MCP_PATH, mcp_app), *mounted.routes])
     return app.build_app(api, mounted=mounted_with_mcp, lifespan=lambda _: inner.router.lifespan_context(inner))

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
+from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from perdure.home import Home
 from perdure.surfaces.http.app import HttpApi
+from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.mcp.server import build_server
+from perdure.text import printable
 from perdure.types import Identity
 
 MCP_PATH = "/mcp"
@@ -46,15 +50,17 @@ class HttpToolRunner:
 class McpApp:
     """The MCP application, open only to credentials that the authority knows."""
 
-    def __init__(self, api: HttpApi, host: str) -> None:
+    def __init__(self, api: HttpApi) -> None:
         self._api = api
+        is_checked_here = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # it knows no `server.names`
         self.inner: Starlette = build_server(HttpToolRunner(api), cwd=None).streamable_http_app(
-            streamable_http_path=MCP_PATH, host=host
+            streamable_http_path=MCP_PATH, transport_security=is_checked_here
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401, or forward the request with its identity."""
+        """Answer 401 or 403, or forward the request with its identity."""
         try:
+            _check_origin(Request(scope))
             identity = await self._api.identify(Request(scope))
         except Exception as error:  # noqa: BLE001 - every error becomes a body, as in the API
             response = await self._api.respond_to_error(Request(scope), error)
@@ -80,3 +86,26 @@ class McpApp:
             if has_begun:  # too late for another answer: the connection is closed
                 raise
             await error_response(scope, receive, send)
+
+
+def _check_origin(request: Request) -> None:
+    """Raise HttpRefusal (403) if a page of another host sends a request. `HostCheck` saw that this host is served.
+
+    Pages of the client's own machine may: tools that try an MCP server run there.
+    """
+    origin = request.headers.get("origin")
+    if origin is None:
+        return
+    own_name = _find_host_name(f"//{request.headers.get('host', '')}")
+    if _find_host_name(origin) not in {own_name or "localhost", "localhost", "127.0.0.1", "::1"}:
+        words = printable(origin[:200])
+        raise HttpRefusal(
+            403, "forbidden", f"A web page of {words!r} sent this: only pages of this home's address may."
+        )
+
+
+def _find_host_name(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""

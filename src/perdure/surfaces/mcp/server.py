@@ -8,11 +8,12 @@ would run. Annotations are evaluated here, not kept as text: one of them names a
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
+from mcp import MCPError
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
-from mcp.types import ToolAnnotations
+from mcp.types import INVALID_PARAMS, ToolAnnotations
 from pydantic import BaseModel, Field
 
 import perdure
@@ -74,6 +75,14 @@ async def _ask_home(runner: ToolRunner, question: Callable[[Home], T]) -> T:
         return await runner.ask(question)
     except PerdureError as error:
         raise ToolError(str(error)) from error
+
+
+async def _ask_for_prompt(runner: ToolRunner, question: Callable[[Home], T]) -> T:
+    """Run a question; report its error to the person who chose the prompt: the package hides every other error."""
+    try:
+        return await runner.ask(question)
+    except PerdureError as error:
+        raise MCPError(INVALID_PARAMS, str(error)) from error
 
 
 def _declare_tool(server: MCPServer[Any], hints: ToolAnnotations, *, is_loaded: bool = False) -> Callable[..., Any]:
@@ -220,17 +229,17 @@ def _add_prompts(server: MCPServer[Any], runner: ToolRunner, cwd: str | None) ->
     @server.prompt(name="search")
     async def search_prompt(words: str) -> str:
         """What earlier sessions say about some words."""
-        answer = await _ask_home(runner, lambda home: answers.search(home, words, ToolFilters()))
+        answer = await _ask_for_prompt(runner, lambda home: answers.search(home, words, ToolFilters()))
         return f"Here is what earlier sessions say about {words!r}. Sum up what matters now.\n\n{answer}"
 
     @server.prompt(name="history")
     async def history_prompt(about: str) -> str:
         """How something came to be as it is: the memories about it, oldest first."""
-        answer = await _ask_home(runner, lambda home: answers.show_history(home, about))
+        answer = await _ask_for_prompt(runner, lambda home: answers.show_history(home, about))
         return f"Tell me how this came to be.\n\n{answer}"
 
     @server.prompt(name="context")
     async def context_prompt(message: str) -> str:
         """A message with everything to have in mind for it."""
-        answer = await _ask_home(runner, lambda home: answers.build_context(home, message, cwd=cwd))
+        answer = await _ask_for_prompt(runner, lambda home: answers.build_context(home, message, cwd=cwd))
         return f"{message}\n\n{answer}"
