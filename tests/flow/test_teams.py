@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import perdure
 from perdure.archive.archive import Delta
@@ -16,6 +21,7 @@ from perdure.errors import NotFound, TeamMissing, UsageError
 from perdure.home import Home
 from perdure.memories.store import MemoryDraft
 from perdure.sharing.machines import LocalAuthority
+from perdure.surfaces.cli import cli
 from perdure.types import Origin, Span
 
 START = datetime(2026, 1, 15, 9, tzinfo=UTC)
@@ -151,6 +157,31 @@ def test_list_from_elsewhere_sets_the_members(company: Company) -> None:
     assert len(ops) == 5 and {change.op.by for change in teams.list_changes("orchard")} == {"mira"}
 
 
+def test_two_admins_set_the_members_at_once(company: Company) -> None:
+    """Each list is set as a whole: nobody is told that somebody is no member, and no half of a list is left."""
+    lists = (["bob"], ["ada", "carl"], ["eve"])
+    homes = [perdure.open(company.place, user="mira") for _ in lists]
+
+    def set_often(home: Home, names: list[str]) -> None:
+        for _ in range(10):
+            home.sharing.teams.set_members("orchard", names)
+
+    with ThreadPoolExecutor(len(lists)) as pool:
+        list(pool.map(set_often, homes, lists))
+    members = [member.user for member in company["mira"].sharing.teams.get_team("orchard").members]
+    assert members in lists
+    for home in homes:
+        home.close()
+
+
+def test_list_with_other_letters_is_told(company: Company, tmp_path: Path) -> None:
+    """A forge writes the name of a user with a capital: they would lose their right, and nobody would say why."""
+    (tmp_path / "list").write_text("Bob\nada\n")
+    words = ["team", "members", "orchard", "--set", str(tmp_path / "list"), "--home", str(company.place)]
+    shown = CliRunner().invoke(cli, words)
+    assert "no user Bob yet" in shown.output and "It has bob: upper and lower case matter." in shown.output
+
+
 # notes ---------------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +302,45 @@ def test_leaving_changes_nobody_elses_answers(company: Company, erases: bool, gr
         company["mira"].sharing.machines.register("ada", "phone")
     company["mira"].sharing.teams.record_return("ada")
     company["mira"].sharing.machines.register("ada", "phone")
+
+
+def test_who_left_is_let_in_by_nothing_but_a_return(company: Company, tmp_path: Path) -> None:
+    """The list of the forge has them for another week, and cron sets it every night."""
+    company["ada"].sharing.leave()
+    teams = company["mira"].sharing.teams
+    change = teams.set_members("orchard", ["ada", "bob", "eve"])
+    assert (change.added, change.removed, change.absent) == (("eve",), (), ("ada",))
+    with pytest.raises(UsageError, match="perdure team return ada"):
+        teams.add("orchard", "ada")
+    with pytest.raises(UsageError, match="perdure team return ada"):
+        company["bob"].sharing.share("ada", "tag", "sea")
+    (tmp_path / "list").write_text("ada\nbob\n")
+    words = ["team", "members", "orchard", "--set", str(tmp_path / "list"), "--home", str(company.place)]
+    assert "Not added, because they left this home: ada." in CliRunner().invoke(cli, words).output
+    teams.record_return("ada")
+    assert teams.add("orchard", "ada").find_member("ada")
+
+
+def test_nothing_is_registered_beside_a_departure(company: Company) -> None:
+    """A machine of the person asks for another one while they are let go."""
+    settle(company)
+    machines, has_begun, has_left = company["mira"].sharing.machines, threading.Event(), threading.Event()
+
+    def register_often() -> None:
+        with contextlib.suppress(UsageError):
+            for number in itertools.count():
+                machines.register("ada", f"machine-{number}")
+                has_begun.set()
+                if has_left.is_set():
+                    return
+
+    thread = threading.Thread(target=register_often)
+    thread.start()
+    has_begun.wait(10)
+    company["ada"].sharing.leave()
+    has_left.set()
+    thread.join(10)
+    assert machines.list_machines("ada") == []
 
 
 def test_leaving_ends_what_a_team_does_not_keep(company: Company) -> None:

@@ -409,6 +409,12 @@ def index_departures(events: SharingEvents) -> dict[str, datetime]:
     return gone_at
 
 
+def check_presence(events: SharingEvents, user: str) -> None:
+    """Raise UsageError if a person left this home: what they would read again would be no choice of anybody's."""
+    if (left_at := events.derive(index_departures).get(user)) is not None:
+        raise UsageError(f"{user} left this home on {left_at:%Y-%m-%d}: run `perdure team return {user}` first")
+
+
 def replay_teams(events: SharingEvents) -> dict[str, Team]:
     """Return the teams of this home by name."""
     rules: dict[str, bool] = {}
@@ -617,6 +623,7 @@ class Grants:
             raise UsageError("a memory alone is shared with a team, as a note: give @TEAM")
         if grantee == self._user:
             raise UsageError("you can already read your own data: give another user")
+        check_presence(self._cache.get_events(), grantee)
         known_users = {self._user, *list_journal_users(self._home), *list_run_owners(self._home)}
         similar_names = [name for name in known_users if name.casefold() == grantee.casefold()]
         if similar_names and grantee not in similar_names:

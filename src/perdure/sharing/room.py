@@ -204,6 +204,7 @@ class Sharing:
         if user == home_user:
             raise UsageError(f"{user} is this home's own user; `perdure forget --everything` deletes their data")
         teams, grants = self._make_teams(home_user), self.grants
+        teams.record_departure(user)  # first: from now on nothing of theirs can begin again beside this
         machines = self.machines.list_machines(user)
         with contextlib.suppress(UserMissing):  # no identity server knows them
             self.unlink_person(user)
@@ -215,7 +216,6 @@ class Sharing:
         kept = [record for record in given if record.grant.team in keeping and record.is_in_force(utc_now())]
         ended = [grants.revoke(record.grant.grant_id) for record in given if record not in kept]
         ended += [grants.decline(record.grant.grant_id) for record in grants.list_received()]
-        teams.record_departure(user)
         return Departure(
             tuple(machine.name for machine in machines),
             tuple(left_teams),

@@ -22,6 +22,7 @@ from perdure.sharing.grants import (
     Team,
     TeamMember,
     TeamOp,
+    check_presence,
     index_departures,
     iterate_team_ops,
     list_all_grants,
@@ -46,6 +47,7 @@ class MembershipChange:
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    absent: tuple[str, ...] = ()  # of the list, but they left this home: they are not added
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,11 @@ class Teams:
         return self.get_team(name)
 
     def add(self, name: str, user: str, *, is_reviewer: bool = False) -> Team:
-        """Add a member, or change whether they review notes. Raises TeamMissing, UsageError."""
+        """Add a member, or change whether they review notes. Raises TeamMissing, UsageError also for one who left."""
         check_user(user)
         with lock_changes(self._home):
             team = self.get_team(name)
+            check_presence(self._cache.get_events(), user)
             member = team.find_member(user)
             if member is None or member.is_reviewer != is_reviewer:
                 self._record({"op": "join", "team": team.name, "user": user, "is_reviewer": is_reviewer})
@@ -150,24 +153,30 @@ class Teams:
         if not users:
             raise UsageError("the list of members is empty; `perdure team remove` removes one member")
         names = {check_user(user) for user in users}
-        old_names = {member.user for member in self.get_team(name).members}
-        for user in sorted(names - old_names):
-            self.add(name, user)
-        for user in sorted(old_names - names):
-            self.remove(name, user)
-        return MembershipChange(tuple(sorted(names - old_names)), tuple(sorted(old_names - names)))
+        with lock_changes(self._home):
+            team = self.get_team(name)
+            absent = names & self._cache.get_events().derive(index_departures).keys()
+            old_names = {member.user for member in team.members}
+            added, removed = sorted(names - absent - old_names), sorted(old_names - names)
+            for user in added:
+                self._record({"op": "join", "team": team.name, "user": user, "is_reviewer": False})
+            for user in removed:
+                self._record({"op": "part", "team": team.name, "user": user})
+        return MembershipChange(tuple(added), tuple(removed), tuple(sorted(absent)))
 
     def leave_all(self, user: str) -> list[str]:
         """End all memberships of a user; return the names of the teams."""
-        names = [team.name for team in self.list_teams() if team.find_member(user)]
-        for name in names:
-            self.remove(name, user)
+        with lock_changes(self._home):
+            names = [team.name for team in self.list_teams() if team.find_member(user)]
+            for name in names:
+                self._record({"op": "part", "team": name, "user": user})
         return names
 
     def record_departure(self, user: str) -> None:
-        """Record that a person left: no machine can be registered under their name, until they return."""
-        if user not in self._cache.get_events().derive(index_departures):
-            self._record({"op": "gone", "user": user})
+        """Record that a person left: nobody registers a machine of theirs or adds them to a team, until they return."""
+        with lock_changes(self._home):
+            if user not in self._cache.get_events().derive(index_departures):
+                self._record({"op": "gone", "user": user})
 
     def record_return(self, user: str) -> None:
         """Record that a person who left is back. Raises UsageError for somebody who did not leave."""

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from perdure.errors import UsageError
+from perdure.home import Home
 from perdure.sharing.access_picture import AccessPicture, AccessRight
 from perdure.sharing.grants import BEGINNING, Team
 from perdure.sharing.teams import Departure, Note, TeamChange
@@ -81,8 +82,18 @@ def add_command(shell: Shell, team: str, user: str, reviewer: bool) -> None:
     """Add a member, or make one a reviewer. They read what was shared with the team, and what will be."""
     with shell.open_home() as home:
         _print_team(shell, home.sharing.teams.add(team, user, is_reviewer=reviewer))
-        if not home.sharing.is_known(user) and not home.sharing.machines.list_machines(user):
-            shell.note(f"This home has no user {user} yet. They can read it after they have registered a machine here.")
+        _note_unknown(shell, home, [user])
+
+
+def _note_unknown(shell: Shell, home: Home, added: Sequence[str]) -> None:
+    """Say which new members this home does not know, and whom it knows by nearly that name."""
+    known = {*home.sharing.users(), *(machine.user for machine in home.sharing.machines.list_machines())}
+    for user in added:
+        if user not in known:
+            alike = sorted(name for name in known if name.casefold() == user.casefold())
+            hint = f" It has {', '.join(alike)}: upper and lower case matter." if alike else ""
+            words = f"This home has no user {user} yet. They can read it after they have registered a machine here."
+            shell.note(words + hint)
 
 
 @command("remove", epilog="  perdure team remove orchard bob")
@@ -104,7 +115,7 @@ def remove_command(shell: Shell, team: str, user: str) -> None:
 )
 def members_command(shell: Shell, team: str, source: str) -> None:
     """Set all members of a team from a list: who is not in it is removed. Reviewers stay reviewers. An empty list
-    changes nothing.
+    changes nothing, and nobody is added who left this home.
     """
     try:
         raw = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
@@ -113,6 +124,10 @@ def members_command(shell: Shell, team: str, source: str) -> None:
     lines = (line.partition("#")[0].strip() for line in raw.splitlines())
     with shell.open_home() as home:
         change = home.sharing.teams.set_members(team, [line for line in lines if line])
+        _note_unknown(shell, home, change.added)
+    if change.absent:
+        names = ", ".join(change.absent)
+        shell.note(f"Not added, because they left this home: {names}. `perdure team return NAME` lets one come back.")
     if shell.as_json:
         shell.print_json(msgspec.to_builtins(change))
         return
