@@ -157,6 +157,17 @@ def test_list_from_elsewhere_sets_the_members(company: Company) -> None:
     assert len(ops) == 5 and {change.op.by for change in teams.list_changes("orchard")} == {"mira"}
 
 
+def test_making_a_team_again_changes_no_rule(company: Company) -> None:
+    """A script that sets up a home runs twice: what people shared must not stay for that when they leave."""
+    shown = [
+        CliRunner().invoke(cli, ["team", "create", "meadow", *words, "--json", "--home", str(company.place)]).stdout
+        for words in (["--when-leaving", "end"], [], ["--when-leaving", "keep"], [])
+    ]
+    assert [json.loads(line)["result"]["keeps"] for line in shown] == [False, False, True, True]
+    refused = CliRunner().invoke(cli, ["team", "leave", "ada", "--erase-private", "--home", str(company.place)])
+    assert refused.exit_code == 2 and "add --yes" in refused.output and "--dry-run" not in refused.output
+
+
 def test_two_admins_set_the_members_at_once(company: Company) -> None:
     """Each list is set as a whole: nobody is told that somebody is no member, and no half of a list is left."""
     lists = (["bob"], ["ada", "carl"], ["eve"])

@@ -116,13 +116,15 @@ class Teams:
         ops = iterate_team_ops(self._cache.get_events())
         return [TeamChange(happened_at, op) for happened_at, op in ops if op.team == team.name]
 
-    def set_rule(self, name: str, *, keeps: bool = True) -> Team:
-        """Make a team, or change its rule. keeps: what a person shared with it stays when they leave the home."""
+    def set_rule(self, name: str, *, keeps: bool | None = None) -> Team:
+        """Make a team, or change its rule. keeps: what a person shared with it stays when they leave the home; None: as
+        it is, and of a new team True.
+        """
         name = check_user(name.removeprefix("@"))
         with lock_changes(self._home):
             team = self._cache.get_events().derive(replay_teams).get(name)
-            if team is None or team.keeps != keeps:
-                self._record({"op": "rule", "team": name, "keeps": keeps})
+            if team is None or keeps not in (None, team.keeps):
+                self._record({"op": "rule", "team": name, "keeps": keeps is not False})
         return self.get_team(name)
 
     def add(self, name: str, user: str, *, is_reviewer: bool = False) -> Team:

@@ -306,7 +306,9 @@ def confirm(shell: Shell, question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if shell.as_json or not sys.stdin.isatty():
-        raise UsageError("this command deletes data: add --yes to confirm, or --dry-run to see the effect first")
+        flags = {flag for parameter in click.get_current_context().command.params for flag in parameter.opts}
+        hint = ", or --dry-run to see the effect first" if "--dry-run" in flags else ""
+        raise UsageError(f"this command deletes data: add --yes to confirm{hint}")
     return click.confirm(question, default=False, err=True)
 
 

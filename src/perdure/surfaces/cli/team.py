@@ -64,20 +64,23 @@ def team_command() -> None:
 @click.option(
     "--when-leaving",
     type=click.Choice(["keep", "end"]),
-    default="keep",
-    show_default=True,
-    help="What a person shared with the team: the team keeps it, or it ends when the person leaves.",
+    help="What a person shared with the team: the team keeps it, or it ends when the person leaves (default: keep; "
+    "of a team that exists, as it is).",
 )
-def create_command(shell: Shell, team: str, when_leaving: str) -> None:
+def create_command(shell: Shell, team: str, when_leaving: str | None) -> None:
     """Make a team, or change its rule for a person who leaves."""
     with shell.open_home(create=True) as home:
-        _print_team(shell, home.sharing.teams.set_rule(team, keeps=when_leaving == "keep"))
+        _print_team(
+            shell, home.sharing.teams.set_rule(team, keeps=None if when_leaving is None else when_leaving == "keep")
+        )
 
 
 @command("add", epilog="  perdure team add orchard bob\n  perdure team add orchard carol --reviewer")
 @click.argument("team", metavar="TEAM")
 @click.argument("user", metavar="USER")
-@click.option("--reviewer", is_flag=True, help="They accept and reject the notes of others.")
+@click.option(
+    "--reviewer", is_flag=True, help="They accept and reject the notes of others; without it, they no longer do."
+)
 def add_command(shell: Shell, team: str, user: str, reviewer: bool) -> None:
     """Add a member, or make one a reviewer. They read what was shared with the team, and what will be."""
     with shell.open_home() as home:

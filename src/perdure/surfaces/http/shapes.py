@@ -424,10 +424,10 @@ class GrantBody(Struct, frozen=True):
 
 
 class TeamBody(Struct, frozen=True):
-    """A team. keeps: what a person shared with it stays when they leave the home."""
+    """A team. keeps: what a person shared with it stays when they leave the home; null: unchanged, or true."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
-    keeps: bool = True
+    keeps: bool | None = None
 
 
 class MemberBody(Struct, frozen=True):
