@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import perdure
 from perdure import log
 from perdure.agent import start_jobs
 from perdure.agent.envelope import describe_run
-from perdure.agent.job_definition import list_examples, parse_job, save_job
+from perdure.agent.job_definition import list_definitions, list_examples, parse_job, save_job
 from perdure.agent.new_errors import find_new_errors
 from perdure.agent.queue_runner import QueueRunner
 from perdure.agent_queue import AgentQueue, AgentRun
@@ -280,6 +281,29 @@ def test_a_page_of_a_wrong_hand_is_shown_and_starts_nothing(path: Path) -> None:
         assert [due.definition.name for due in start_jobs.list_due(home, hour)] == ["good"]
     rows = {row["job"]: row for row in call_json(path, "jobs")["jobs"]}
     assert "give one of" in rows["bad"]["fault"] and rows["good"]["fault"] == ""
+
+
+def test_a_file_that_is_no_page_is_shown(path: Path) -> None:
+    """Its owner waits for a run, and nothing else says why there is none."""
+    with perdure.open(path) as home:
+        hour = add(home, "good", f"{HOURLY}instruction: Hello.\n")
+        folder = home.floor.folder / "jobs"
+        for name, data in {
+            "latin.yaml": b"command: caf\xe9\n", "empty.yaml": b"", "Big.yaml": b"command: id\n",
+            "short.yml": b"command: id\n", "good.yaml~": b"", "notes.txt": b"",
+        }.items():  # fmt: skip
+            (folder / name).write_bytes(data)
+            os.utime(folder / name, (1_700_000_000, 1_700_000_000))  # no editor writes it any more
+        (folder / "folder.yaml").mkdir()
+        for _ in range(2):  # the floor sets the first aside
+            assert [due.definition.name for due in start_jobs.list_due(home, hour)] == ["good"]
+            faults = list_definitions(home)[1]
+            assert set(faults) == {"latin", "empty", "Big", "short", "folder"}
+            assert "no text" in faults["latin"] and "is empty" in faults["empty"] and "NAME.yaml" in faults["Big"]
+    assert "latin.yaml.refused-" in call(path, "jobs").output
+    for name in ("latin", "Big"):
+        assert "it does not run" in call(path, "jobs", "show", name).output
+    assert "latin does not run" in call(path, "doctor").output
 
 
 def tick(home: Home, path: Path, now: datetime) -> None:

@@ -6,7 +6,7 @@ is not valid starts nothing, and its reason is shown wherever jobs are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
@@ -19,7 +19,7 @@ from perdure.agent_queue import MAX_RETRIES
 from perdure.config import JobsConfig
 from perdure.environ import find_user_home
 from perdure.errors import ConfigFault, FloorMissing, JobFault, JobMissing, UsageError
-from perdure.floor import pages
+from perdure.floor import pages, working_copy
 from perdure.floor.yaml_text import load_yaml
 from perdure.jobs import MissedRuns
 from perdure.models.known_models import EFFORTS
@@ -32,6 +32,7 @@ KNOWN_WORDS: Mapping[str, tuple[str, ...]] = {
     "mode": MODES, "missed": ("once", "skip"), "overlap": ("forbid", "allow", "queue"), "each": ("new-error",),
     "effort": tuple(EFFORTS),
 }  # fmt: skip
+_REFUSED = ".yaml.refused-"  # in the name of the copy that the floor keeps of a file that it cannot use
 _KINDS = ("instruction", "prompts", "command")
 _FOR_COMMANDS = {"does", "cron", "missed", "machine", "command", "cwd", "max_s", "deliver"}
 _METERED = {"agent", "shell", "chat", "compact", "recall", "models", "eval"}  # other work is metered by these names
@@ -84,7 +85,22 @@ def list_definitions(home: Home) -> tuple[list[JobDefinition], dict[str, str]]:
                 definitions.append(parse_job(to_job_name(page), text))
             except JobFault as error:
                 faults[to_job_name(page)] = error.detail
-    return definitions, faults
+    names = {definition.name for definition in definitions}
+    unread = {name: why for name, why in _find_unread_files(home.floor.folder / pages.JOBS) if name not in names}
+    return definitions, unread | faults
+
+
+def _find_unread_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield (name, why) of each file in the folder of the jobs that is no page, though somebody meant one."""
+    for path in sorted(folder.glob("[!.]*")):
+        if _REFUSED in path.name:
+            yield path.name.partition(_REFUSED)[0], f"its file was no text of a page; a copy is {path.name}"
+        elif path.suffix not in (".yaml", ".yml"):
+            continue
+        elif not pages.is_page(f"{pages.JOBS}/{path.name}"):
+            yield path.stem, f"{path.name}: the file of a job is NAME.yaml, with a-z, 0-9 and - in NAME, at most 40"
+        elif (copy := working_copy.read_copy(path)) is not None and copy.text is None:
+            yield path.stem, f"its file {copy.why}"
 
 
 def read_job(home: Home, name: str) -> JobDefinition:

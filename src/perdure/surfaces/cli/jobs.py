@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -106,7 +107,10 @@ def show_command(shell: Shell, name: str) -> None:
     now = local_now()
     with shell.open_home() as home:
         row = job_list.find_job(home, name, now)
-        page = job_definition.read_job_page(home, name) if row["is_own"] else ""
+        page = ""
+        if row["is_own"]:
+            with contextlib.suppress(JobMissing):  # the row says why its file is no page
+                page = job_definition.read_job_page(home, name)
         runs = start_jobs.describe_runs(home, name)[:5]
     if shell.as_json:
         shell.print_json({**row, "page": page, "runs": runs})
