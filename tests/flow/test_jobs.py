@@ -306,6 +306,16 @@ def test_a_file_that_is_no_page_is_shown(path: Path) -> None:
     assert "latin does not run" in call(path, "doctor").output
 
 
+def test_a_target_that_went_away_is_told(path: Path) -> None:
+    """Its results go nowhere: the job runs, and only a line of the log said so."""
+    with perdure.open(path) as home:
+        add(home, "totals", f"{HOURLY}command: echo fine\ndeliver: [notes]\n")
+    assert "totals" not in call(path, "doctor").output
+    config = path / "config.toml"
+    config.write_text(config.read_text().replace("delivery.notes", "delivery.others"))
+    assert "totals: deliver: there is no target 'notes'" in call(path, "doctor").output
+
+
 def tick(home: Home, path: Path, now: datetime) -> None:
     """Let a clock look once at a moment, and wait for what it started."""
     stop_event = threading.Event()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from perdure import jobs
 from perdure.agent import start_jobs
-from perdure.agent.job_definition import JobDefinition, list_definitions, read_job
-from perdure.errors import JobMissing
+from perdure.agent.job_definition import JobDefinition, check_job, list_definitions, read_job
+from perdure.errors import JobFault, JobMissing
 from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs
 from perdure.service.builtin_jobs import BuiltinJob
@@ -83,6 +83,12 @@ def list_problems(home: Home, now: datetime) -> list[str]:
     """Return what keeps the owner's jobs from running as they should, a line each."""
     definitions, faults = list_definitions(home)
     problems = [f"{name} does not run: {fault}" for name, fault in faults.items()]
+    for definition in definitions:
+        if definition.machine in ("", home.config.machine):
+            try:
+                check_job(home, definition)
+            except JobFault as error:  # the page is as it was; config.toml, or this machine, is not
+                problems.append(f"{definition.name}: {error.detail}")
     if definitions and (idleness := find_idleness(home)):
         overdue = [due.definition.name for due in start_jobs.list_due(home, now)]
         if overdue:
