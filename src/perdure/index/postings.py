@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,7 @@ K1, B = 1.2, 0.75  # of FTS5's bm25()
 _LEAST_IDF = 1e-6  # FTS5's weight of a term in half of the chunks or more
 _MOST_TOKENS = 65535  # of a chunk: as many as two bytes count
 _READ_AT_ONCE = 2000  # lengths that a query waits for: 2 ms; more are read beside it
+_PAUSE_S = 0.005  # between two parts that are read beside the searches: they need the interpreter, too
 _GROWTH = 1.2  # of the array when it is full
 
 Ints = npt.NDArray[np.int64]
@@ -81,7 +83,7 @@ class ChunkLengths:
                 connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
                 with contextlib.closing(connection):
                     while self._read_part(connection, owner):
-                        pass
+                        time.sleep(_PAUSE_S)
         finally:
             self._is_reading = False
 
