@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from perdure.errors import IndexDamaged
 from perdure.index.match_plan import MatchPlan
 from perdure.index.store import IndexConnection
 from perdure.sqlite import apsw
@@ -183,6 +184,8 @@ class PlanScorer:
         n_places = [chunks.count(",") + 1 if chunks else 0 for chunks in lists]
         bounds = np.cumsum([0, *n_places])  # of each word's places
         places = np.fromstring(",".join(filter(None, lists)), np.int64, sep=",")
+        if places.max(initial=0) >= len(self._lengths):
+            raise IndexDamaged(f"{self._index.path} (words of a chunk without a length)")
         is_first = _mark_first(places)
         is_first[bounds[bounds < len(places)]] = True
         starts = np.flatnonzero(is_first)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.errors import IndexDamaged
 from perdure.index import keyword, postings
 from perdure.index.store import IndexConnection, TemporaryIndex
 from perdure.index.write import delete_chunks
@@ -133,6 +134,17 @@ def test_fts5_scores_where_common_words_stand_in_very_many_chunks(file, monkeypa
         file.index.chunk_lengths = None
         assert_same(file.index, "oar red", filters=(Filters(),))
         assert (file.index.chunk_lengths is not None) == is_listed
+
+
+def test_words_of_a_chunk_that_has_no_length_are_damage(file):
+    """FTS5 says so too; the search then goes through the archive."""
+    with file.index.begin_write() as db:
+        db.execute("INSERT INTO sqlite_sequence(name, seq) VALUES ('chunk', 5000)")
+    file.add_run("s1", say("red mast"))
+    file.index.db.execute("DELETE FROM words_1_docsize")
+    for in_arrays in (False, True):
+        with pytest.raises(IndexDamaged):
+            find(file.index, "mast", Filters(), 5, in_arrays=in_arrays)
 
 
 def test_search_after_a_rollback_still_knows_where_words_stand(file):
