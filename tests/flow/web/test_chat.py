@@ -15,6 +15,7 @@ from perdure.formats.perdure import Boundary, Branch, Message
 from perdure.session.catalog import list_sessions
 from perdure.session.log import read_tree
 from perdure.session.session import open_session
+from perdure.surfaces import live_sessions
 from perdure.testing import ScriptedChat
 from rig.agent_project import PNG
 from rig.model_server import Answer, ModelServer
@@ -266,6 +267,32 @@ def test_a_conversation_gets_a_title_and_another_model(at: ServedAgent, visitor:
     wait_for(lambda: visitor.get(address), "Me.")
     assert [request.body["model"] for request in model.requests][-1] == "another"
     assert visitor.post(f"{address}/model", model="summariser").text(".alert.bad")  # a role that nobody set
+
+
+def test_a_title_is_taken_while_a_turn_is_ending(
+    at: ServedAgent, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is in the archive a moment before its turn has ended."""
+    make_turn = live_sessions.LiveTurn
+
+    class LateEvent(threading.Event):
+        def set(self) -> None:
+            time.sleep(0.5)
+            super().set()
+
+    def make_late_turn(is_attended: bool) -> live_sessions.LiveTurn:
+        turn = make_turn(is_attended)
+        turn.ended = LateEvent()
+        return turn
+
+    monkeypatch.setattr(live_sessions, "LiveTurn", make_late_turn)
+    address = begin(visitor, "@say Hello.")
+    ends_s = time.monotonic() + 15
+    while ("assistant", "Hello.") not in list_messages(at, address):
+        assert time.monotonic() < ends_s
+        time.sleep(0.02)
+    assert not visitor.post(f"{address}/title", title="The attic").texts(".alert.bad")
+    assert visitor.get(address).text("h1") == "The attic"
 
 
 def test_a_summary_stands_for_the_middle(at: ServedAgent, visitor: Visitor) -> None:

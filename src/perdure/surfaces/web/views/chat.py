@@ -333,6 +333,7 @@ def _change_session(visit: Visit, work: Callable[[LiveSession], bool], notice: s
     session = visit.path_params["session"]
     try:
         with visit.live.resume(visit.home, session, WEB) as live:
+            live.wait_for_end(_END_S)
             if not work(live):
                 raise UsageError(_ANSWERING)
     except (UsageError, ConfigFault) as error:
