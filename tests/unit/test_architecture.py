@@ -36,6 +36,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "pictures/child.py": "a process that sets its limits first, then loads the engine",
     "formats/__init__.py": "a recall by words loads the package, and no format",
     "index/catchup.py": "opening a home looks for changes; only changes need the projection",
+    "index/keyword.py": "numpy is for a process that asks more than once",
     "index/postgres.py": "numpy is for a search by meaning alone",
     "models/local_embedders.py": "http and ssl, 30 ms, are for a remote embedder alone",
     "models/roles.py": "one provider is chosen",

@@ -563,7 +563,7 @@ def _plan_terms(index: IndexConnection, user: int, terms: Sequence[str], owner_f
 
 def _count_terms(index: IndexConnection, user: int, terms: Iterable[str]) -> dict[str, int]:
     """Count the owner's chunks that hold each term; for a phrase, those that hold its rarest word."""
-    tokens_by_term = {term: index.tokenize(term) for term in terms}
+    tokens_by_term = {term: index.tokenize(text.fts_quote(term)) for term in terms}
     counts = index.count_chunks_with(user, [token for tokens in tokens_by_term.values() for token in tokens])
     return {term: min((counts[token] for token in tokens), default=0) for term, tokens in tokens_by_term.items()}
 

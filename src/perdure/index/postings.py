@@ -162,7 +162,7 @@ class PlanScorer:
 
     def _read_terms(self, terms: Sequence[str]) -> list[ScoredChunks]:
         """Return for each term its share in the scores of the chunks that hold it. Of phrases FTS5 computes them."""
-        tokens = [self._index.tokenize(term) for term in terms]
+        tokens = [self._index.tokenize(fts_quote(term)) for term in terms]
         is_phrase = [len(words) != 1 for words in tokens]
         of_words = iter(self._read_words([words[0] for words in tokens if len(words) == 1]))
         return [

@@ -87,6 +87,13 @@ def test_turn_with_both_words_comes_before_turns_with_one(file):
     assert find(file, "lighthouse") == []
 
 
+def test_quoted_words_of_a_script_without_spaces_are_counted_as_they_are_indexed(file, monkeypatch):
+    """As pairs of signs: counted as one word they were nowhere, and left out of every search with a budget."""
+    monkeypatch.setattr(keyword, "BUDGET_MIN", 1)
+    file.add_run("s1", say("数据库很大"), *(say(f"mast {n}") for n in range(3)))
+    assert find(file, '"数据库很大" mast')[0] == "数据库很大"
+
+
 def test_search_without_words_gives_the_newest_turns(file):
     file.add_run("s1", say("old", minute=1), say("new", minute=9), say("undated", minute=None))
     assert find(file) == ["new", "old", "undated"] and find(file, limit=1) == ["new"]
