@@ -36,6 +36,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     """A served home. The suite sends no credential: what stands before the door adds it."""
     from perdure.service.server import HomeServer
     from perdure.sharing.machines import LocalAuthority
+    from perdure.surfaces.http.host_check import HostCheck
     from perdure.surfaces.http.server import HttpServer
 
     (tmp_path / "home").mkdir(mode=0o700)
@@ -43,11 +44,12 @@ def url(tmp_path: Path) -> Iterator[str]:
     home = perdure.open(tmp_path / "home")
     _, secret = home.sharing.machines.register(home.user, "suite")
     served = HttpServer(HomeServer(home), LocalAuthority(home.path, ()))
+    application = HostCheck(served.application, ())  # as the server puts it before everything
 
     async def with_credential(scope, receive, send):
         if scope["type"] == "http":
             scope = {**scope, "headers": [*scope["headers"], (b"authorization", f"Bearer {secret}".encode())]}
-        await served.application(scope, receive, send)
+        await application(scope, receive, send)
 
     server = uvicorn.Server(uvicorn.Config(with_credential, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
