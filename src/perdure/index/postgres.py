@@ -392,7 +392,7 @@ class PostgresIndex(IndexConnection):
         known_counts.update(((user, token), counts.get(key, 0)) for key, token in keys.items())
         return {token: known_counts[user, token] for token in tokens}
 
-    def is_often_scored(self) -> bool:
+    def count_scoring(self) -> bool:
         """Return False: the server scores."""
         return False
 

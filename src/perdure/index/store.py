@@ -150,8 +150,10 @@ _WORDS_TABLE = """CREATE VIRTUAL TABLE "words_{n}" USING fts5(
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 _WORD_BUFFER_BYTES = 4_000_000  # words of one transaction that FTS5 sorts in memory: fewer, larger segments
 _MAX_SEGMENTS = 4  # of a full-text index that need not be joined
-_FIRST_IN_ARRAYS = 3  # snapshots with scores: from this one on a process is worth the lengths of all chunks
 _MERGED_PAGES = 200  # written in one transaction: 12 ms, 51 at most
+_FIRST_IN_ARRAYS = (
+    3  # snapshot of a connection from which on `postings` scores words: one that asks less often loses by it
+)
 
 
 def find_current_file(home: Path) -> Path | None:
@@ -216,7 +218,7 @@ class IndexConnection:
         self._word_counts: dict[tuple[int, str], int] | None = None  # (owner, token), inside a snapshot for reading
         self._names_read: dict[tuple[str, str], int | None] | None = None  # inside a snapshot for reading
         self.chunk_lengths: Any = None  # of `postings`, which all connections to the file share
-        self._n_scored, self._is_scored = 0, False  # snapshots in which words were scored; whether this is one
+        self._n_scored, self._is_counted = 0, False  # snapshots in which words were scored; whether this one is counted
 
     def _open_unwritable(self) -> None:
         """Open a file in a folder where not even SQLite can create its own files: nobody writes there, so none are
@@ -312,7 +314,7 @@ class IndexConnection:
         """Open one snapshot for several reads."""
         with self._map_errors():
             self.db.execute("BEGIN")
-            self._word_counts, self._names_read, self._is_scored = {}, {}, False
+            self._word_counts, self._names_read, self._is_counted = {}, {}, False
             try:
                 yield self.db
             except BaseException:
@@ -425,14 +427,14 @@ class IndexConnection:
         score = f"-bm25({table}, 1.0, 0.0)"
         return WordMatch(table, f"{table}.rowid", f"{table} MATCH ?", score, (expression,))
 
-    def is_often_scored(self) -> bool:
-        """Return True if words were scored in so many snapshots before this one that `postings` is worth its arrays.
+    def count_scoring(self) -> bool:
+        """Count this snapshot among those in which words are scored; return True if there were enough for `postings`.
 
-        Call it before words are scored. False outside a snapshot for reading.
+        Outside a snapshot for reading, count nothing and return False.
         """
         if self._names_read is None:
             return False
-        self._n_scored, self._is_scored = self._n_scored + (not self._is_scored), True
+        self._n_scored, self._is_counted = self._n_scored + (not self._is_counted), True
         return self._n_scored >= _FIRST_IN_ARRAYS
 
     def add_to_counts(self, user: int, numbers: Iterable[int], change: int) -> None:
@@ -541,7 +543,7 @@ class TemporaryIndex(IndexConnection):
         self._add_functions()
         self._create_tables()
 
-    def is_often_scored(self) -> bool:
+    def count_scoring(self) -> bool:
         """Return False: there is one question."""
         return False
 

@@ -114,7 +114,7 @@ class IndexCandidates(Struct):
     _fact_cache: dict[tuple[int, int | None], TurnFact] = {}  # by number and chunk
     _vector_cache: dict[int, Matrix | None] = {}  # of turns that were read; None: no vector
     _cosine_cache: dict[int, float | None] = {}  # of turns that were compared; None: no vector
-    _compared_with: Matrix | None = None
+    _compared_with: Matrix | None = None  # the queries of these cosines
 
     @property
     def _visible(self) -> ReadScope:
@@ -154,7 +154,7 @@ class IndexCandidates(Struct):
         begun_search = self._begun_searches.pop((k, window), None)
         if begun_search:  # meanwhile, read what ranking asks of the turns that words found
             self._compare(list(self._matched_chunks), queries)
-            self._read_facts(list(self._matched_chunks))
+            self._read_facts([turn for turn in self._matched_chunks if turn > 0])
         chunk_scores = begun_search.get_result() if begun_search else None
         if chunk_scores is None:
             chunk_scores = self._prepare_search(k, window)(queries)
@@ -340,17 +340,15 @@ class IndexCandidates(Struct):
         kinds = self.index.select_in("SELECT id, kind FROM chunk WHERE id IN ({})", list(turns_by_chunk))
         call_turns = {turns_by_chunk[chunk] for chunk, kind in kinds if kind != text_kind}
         others_turns = self._find_others(unread, is_readable=True)
-        self._fact_cache.update(
-            ((turn, self._matched_chunks.get(turn)), TurnFact(
+        for turn, role, author, stated_ms, is_said, speaker, is_of_workflow in rows:
+            self._fact_cache[turn, self._matched_chunks.get(turn)] = TurnFact(
                 "system" if turn in others_turns or author == "machine" else role,
                 from_ms(stated_ms),
                 (bool(is_said) or author == "machine") and turn not in call_turns,
                 speaker,
                 author == "machine",
                 bool(is_of_workflow),
-            ))
-            for turn, role, author, stated_ms, is_said, speaker, is_of_workflow in rows
-        )  # fmt: skip
+            )
 
     def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
         """Return the details of each of these turns, with the text of the chunk that matched, or its first chunk."""

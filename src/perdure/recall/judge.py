@@ -226,8 +226,10 @@ def extract_stems(words: str) -> frozenset[str]:
     """Return the stems of all words of a text, as the index sees it: identifiers split, pairs in scripts
     without spaces.
     """
-    found = set(_WORDS.findall(text.index_terms(words).lower()))
-    return frozenset([stem(word) if word.isascii() else word for word in found])  # pairs of signs would fill its cache
+    distinct_words = set(_WORDS.findall(text.index_terms(words).lower()))
+    return frozenset(
+        [stem(word) if word.isascii() else word for word in distinct_words]
+    )  # pairs of signs would fill its cache
 
 
 def judge(evidence: Evidence, model: str, limits: Mapping[str, LimitsConfig] | None = None) -> Verdict:

@@ -125,7 +125,7 @@ def test_a_process_that_asks_once_or_twice_keeps_no_lengths(file):
             for _ in range(3):  # several questions of one message
                 keyword.find_candidates(file.index, ADA, "mast", filters=Filters(), limit=5)
         assert (file.index.chunk_lengths is not None) == (n >= 2)
-    assert not TemporaryIndex().is_often_scored()
+    assert not TemporaryIndex().count_scoring()
 
 
 def test_fts5_scores_where_common_words_stand_in_very_many_chunks(file, monkeypatch):
